@@ -1,0 +1,66 @@
+"""Every error Stepherd raises on purpose.
+
+    StepherdError
+    ├── ConfigError        the configuration file or the command line is wrong; lists everything that is
+    ├── SpecError          an env has a space, shape or value that cannot be carried
+    ├── RunFolderError     the run folder is taken, missing or cannot be resumed
+    ├── ManagerClosed      a call on an env manager after `close`
+    ├── EnvBusy            an action was sent to an env that is not waiting for one
+    ├── TooFewReady        a `recv` deadline passed; the answers that arrived stay queued
+    └── WorkerError        something is wrong with one worker, which the message names
+        ├── EnvNeverReady  its envs could not be built: not a crash, so never retried
+        └── WorkerFailed   it failed and its restart budget is spent
+
+Messages are for the person at 3 a.m.: who, what, since when, likely why, what to do, where to look.
+"""
+
+from __future__ import annotations
+
+
+class StepherdError(Exception):
+    """The root: catch this to catch everything Stepherd raises on purpose."""
+
+
+class ConfigError(StepherdError):
+    """The configuration is wrong. `problems` has one line for each mistake, in file order."""
+
+    def __init__(self, problems: list[str]) -> None:
+        assert problems, "a ConfigError names at least one problem"
+        self.problems = problems
+        super().__init__("\n".join(problems))
+
+
+class SpecError(StepherdError):
+    """An env has a space, shape or value that cannot be carried; the message names it."""
+
+
+class RunFolderError(StepherdError):
+    """The run folder is taken by another run, exists already, is missing, or cannot be resumed."""
+
+
+class ManagerClosed(StepherdError):
+    """The env manager was closed before this call."""
+
+
+class EnvBusy(StepherdError):
+    """An action was sent to an env that is not waiting for one."""
+
+
+class TooFewReady(StepherdError):
+    """The deadline of a `recv` passed with fewer answers than asked for; those that arrived stay queued."""
+
+
+class WorkerError(StepherdError):
+    """Something is wrong with one worker. `worker_id` says which; the message says what, why and where to look."""
+
+    def __init__(self, worker_id: int, message: str) -> None:
+        self.worker_id = worker_id
+        super().__init__(message)
+
+
+class EnvNeverReady(WorkerError):
+    """A worker's envs could not be built. A wrong path or a typo is not a crash, so this is never retried."""
+
+
+class WorkerFailed(WorkerError):
+    """A worker failed and its restart budget is spent."""
