@@ -1,0 +1,152 @@
+"""What a manager knows of one worker: its process of the moment, its envs, its budget and its ledger.
+
+SPAWNING ──READY──▶ UP ──bell closed──▶ GOING ──exit known──▶ DOWN ──respawn──▶ SPAWNING
+    └───────────────┴── raised, late ─────────────────────────▶ DOWN
+                    └── CLOSE, CLOSED ──▶ GOING ──▶ DOWN
+"""
+
+from __future__ import annotations
+
+import enum
+from collections import Counter
+from dataclasses import dataclass, field
+
+from stepherd.manager.launch import Link
+from stepherd.manager.report import WorkerReport
+from stepherd.manager.restarts import RestartHistory
+from stepherd.process.exits import Exit
+from stepherd.spec.specs import EnvSpec
+from stepherd.transport.control import Control, Phase
+from stepherd.transport.layout import Layout, Rows
+
+
+class WorkerState(enum.Enum):
+    """Where a worker is in its life."""
+
+    SPAWNING = "spawning"
+    UP = "up"
+    GOING = "going"  # its bell has closed; its exit status is not known yet
+    DOWN = "down"
+
+
+@dataclass(slots=True)
+class Ledger:
+    """Every action ever sent to one worker, over all its processes."""
+
+    sent: int = 0
+    delivered: int = 0
+    discarded: Counter[str] = field(default_factory=Counter)
+    unbegun: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """The mapped block of one process."""
+
+    control: Control
+    hot: Rows
+    cold: Rows
+    actions: Rows
+
+
+class EnvWorker:
+    """One worker. Bookkeeping only; what to do about it is the manager's business."""
+
+    def __init__(self, worker_id: int, env_ids: range, restarts: RestartHistory) -> None:
+        self.worker_id = worker_id
+        self.env_ids = env_ids
+        self.restarts = restarts
+        self.ledger = Ledger()
+        self.state = WorkerState.DOWN
+        self.generation = -1
+        self.link: Link | None = None
+        self.memory: Memory | None = None
+        self.spec: EnvSpec | None = None
+        self.spawned_at = 0.0
+        self.asked_at = 0.0
+        """When it was last asked for something."""
+        self.going_since = 0.0
+        self.respawn_at: float | None = None
+        self.was_ready = False
+        """Whether any of its processes has ever built the envs."""
+        self.sent_to_env = [0] * len(env_ids)
+        """Steps sent to each env of the present process."""
+        self.error: str | None = None
+        self.exit: Exit | None = None
+        self.problems: list[str] = []
+        self.leaked = False
+
+    @property
+    def pid(self) -> int:
+        """The process id of the last process, 0 before the first."""
+        return self.link.pid if self.link is not None else 0
+
+    def begin_life(self, link: Link, now: float) -> None:
+        """Take on a newly started process."""
+        assert self.memory is None, "the block of the process before was not dropped"
+        self.link = link
+        self.generation += 1
+        self.state = WorkerState.SPAWNING
+        self.spawned_at = now
+        self.respawn_at = None
+        self.exit = None
+        self.sent_to_env = [0] * len(self.env_ids)
+
+    def take_block(self, spec: EnvSpec, layout: Layout, block_fd: int) -> None:
+        """Map the block of a worker that has built its envs."""
+        assert self.link is not None
+        n_envs = len(self.env_ids)
+        buffer = self.link.map_block(block_fd, layout.block_bytes(n_envs))
+        self.memory = Memory(Control(buffer, n_envs), *layout.split(buffer, n_envs))
+        self.spec = spec
+        self.state = WorkerState.UP
+        self.was_ready = True
+
+    def drop_block(self) -> None:
+        """Give up the block; answers in it are gone."""
+        if self.memory is not None and self.link is not None:
+            self.memory.control.release()
+            self.memory = None
+            self.link.drop()
+
+    def write_off(self, index: int, cause: str) -> None:
+        """Account for a step of its env number `index` whose outcome nobody will get."""
+        assert self.memory is not None
+        if self.memory.control.begun(index) >= self.sent_to_env[index]:
+            self.ledger.discarded[cause] += 1
+        else:
+            self.ledger.unbegun += 1
+
+    def doing(self) -> str:
+        """Return what the worker is doing, or was when it died, in words."""
+        if self.memory is None:
+            return "building its envs"
+        phase, index, _ = self.memory.control.phase()
+        env = f"env {self.env_ids[index]}"
+        if phase is Phase.STEPPING:
+            return f"stepping {env} (step {self.memory.control.begun(index)} in this process)"
+        if phase is Phase.RESETTING:
+            return f"resetting {env} (after {self.memory.control.finished(index)} steps in this process)"
+        return f"closing {env}" if phase is Phase.CLOSING else "idle"
+
+    def report(self) -> WorkerReport:
+        """Return the final account."""
+        return WorkerReport(
+            worker_id=self.worker_id,
+            env_ids=tuple(self.env_ids),
+            pid=self.pid,
+            exit=self._exit_in_words(),
+            n_restarts=max(0, self.generation),
+            sent=self.ledger.sent,
+            delivered=self.ledger.delivered,
+            discarded=dict(self.ledger.discarded),
+            unbegun=self.ledger.unbegun,
+            error=self.error,
+            leaked=self.leaked,
+            problems=tuple(self.problems),
+        )
+
+    def _exit_in_words(self) -> str:
+        if self.link is None:
+            return "never started"
+        return "still runs" if self.leaked else str(self.exit)

@@ -1,0 +1,222 @@
+"""The seam between a manager's bookkeeping and the world: start worker processes, wait for them.
+
+`Backend` and `Link` are what the manager needs; `LocalBackend` provides them with real processes. A simulation
+provides them with pretended ones, and its own clock.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import IO, Protocol
+
+from stepherd.core.deadline import Clock, Deadline
+from stepherd.core.waiting import Waiter
+from stepherd.process.child import Child
+from stepherd.process.exits import Exit
+from stepherd.process.shutdown import Endable
+from stepherd.transport.bell import Bell, Kind, Message
+from stepherd.transport.block import Block
+
+LOG_TAIL_BYTES = 4096
+LOG_TAIL_LINES = 20
+
+
+class Link(Endable, Protocol):
+    """All that ties a manager to one worker process. Nothing here blocks."""
+
+    @property
+    def pid(self) -> int:
+        """The process id."""
+        ...
+
+    def ring(self, kind: Kind, note: bytes = b"") -> None:
+        """Send a message; raises `BellBroken` when it cannot be delivered."""
+        ...
+
+    def hear(self) -> Message | None:
+        """Take the next message, `None` when there is none."""
+        ...
+
+    def map_block(self, fd: int, size: int) -> memoryview:
+        """Map the worker's block and return its memory, which stays valid until `drop`."""
+        ...
+
+    def hang_up(self) -> None:
+        """Stop listening to the worker; its end still wakes the wait, unless it has ended. As often as you like."""
+        ...
+
+    def drop(self) -> None:
+        """Unmap the block. Views of its memory must have been released."""
+        ...
+
+    def log_tail(self) -> str:
+        """Return the last lines the worker printed, and where the rest is."""
+        ...
+
+
+class Backend(Protocol):
+    """Where worker processes come from."""
+
+    @property
+    def clock(self) -> Clock:
+        """The clock that all deadlines and the workers' own notes are read on."""
+        ...
+
+    def spawn(self, worker_id: int, generation: int) -> Link:
+        """Start a worker process. Raises `OSError` when the system refuses."""
+        ...
+
+    def wait(self, deadline: Deadline) -> Sequence[Link]:
+        """Return the links on which something has happened; blocks until `deadline` at the latest."""
+        ...
+
+    def close(self) -> None:
+        """Free what the waiting needed, after all links are reaped or abandoned."""
+        ...
+
+
+class LocalLink:
+    """A real worker process on this machine: owns its child, bell, block and log."""
+
+    def __init__(self, waiter: Waiter[LocalLink], log: IO[bytes], log_path: Path | None) -> None:
+        self._waiter = waiter
+        self._log, self._log_path = log, log_path
+        self._block: Block | None = None
+        bell, theirs = Bell.pair()
+        self._bell = bell
+        with theirs:
+            try:
+                self._child = Child(
+                    lambda leash_fd: [sys.executable, "-m", "stepherd.worker", str(leash_fd), str(theirs.fileno())],
+                    pass_fds=[theirs.fileno()],
+                    output_fd=log.fileno(),
+                )
+            except BaseException:
+                bell.close()
+                log.close()
+                raise
+        waiter.watch(bell.fd, self)
+        self._watched_exit_fd = self._child.exit_fd
+        if self._watched_exit_fd >= 0:
+            waiter.watch(self._watched_exit_fd, self)
+
+    @property
+    def pid(self) -> int:
+        """See `Link`."""
+        return self._child.pid
+
+    def ring(self, kind: Kind, note: bytes = b"") -> None:
+        """See `Link`."""
+        self._bell.ring(kind, note)
+
+    def hear(self) -> Message | None:
+        """See `Link`."""
+        return self._bell.hear() if self._bell.fd >= 0 else None
+
+    def map_block(self, fd: int, size: int) -> memoryview:
+        """See `Link`."""
+        self._block = Block(fd, size)
+        self._block.close_fd()
+        return self._block.buffer
+
+    def hang_up(self) -> None:
+        """See `Link`."""
+        if self._bell.fd >= 0:
+            self._waiter.forget(self._bell.fd)
+            self._bell.close()
+        if self._child.look() is not None:
+            self._forget_exit()
+
+    def drop(self) -> None:
+        """See `Link`."""
+        if self._block is not None:
+            self._block.close()
+            self._block = None
+
+    def look(self) -> Exit | None:
+        """See `Link`."""
+        return self._child.look()
+
+    def terminate(self) -> None:
+        """See `Link`."""
+        self._child.terminate()
+
+    def kill(self) -> None:
+        """See `Link`."""
+        self._child.kill()
+
+    def reap(self) -> bool:
+        """See `Link`."""
+        if self._child.look() is None:
+            return False
+        self._let_go()
+        return self._child.reap()
+
+    def abandon(self) -> None:
+        """See `Link`."""
+        self._let_go()
+        self._child.abandon()
+
+    def log_tail(self) -> str:
+        """See `Link`."""
+        if self._log.closed:
+            return ""
+        size = self._log.seek(0, os.SEEK_END)  # moves the worker's position too, but it always appends
+        self._log.seek(max(0, size - LOG_TAIL_BYTES))
+        lines = self._log.read(LOG_TAIL_BYTES).decode(errors="replace").splitlines()[-LOG_TAIL_LINES:]
+        where = f"its log is {self._log_path}" if self._log_path else "give log_dir to keep all of its output"
+        if not lines:
+            return f"It printed nothing ({where})."
+        return "\n".join([f"Its last lines ({where}):", *(f"    {line}" for line in lines)])
+
+    def _let_go(self) -> None:
+        self.hang_up()
+        self._forget_exit()
+        self._log.close()
+
+    def _forget_exit(self) -> None:
+        if self._watched_exit_fd >= 0:
+            self._waiter.forget(self._watched_exit_fd)
+            self._watched_exit_fd = -1
+
+
+class LocalBackend:
+    """Worker processes on this machine."""
+
+    def __init__(self, log_dir: Path | None) -> None:
+        """Write each worker's output to `log_dir/worker-<id>.log`; without a folder, to a file without a name."""
+        self._log_dir = log_dir
+        self._waiter: Waiter[LocalLink] = Waiter()
+
+    @property
+    def clock(self) -> Clock:
+        """The system-wide monotonic clock, which worker processes read too."""
+        return time.monotonic
+
+    def spawn(self, worker_id: int, generation: int) -> LocalLink:
+        """See `Backend`."""
+        path = self._log_dir / f"worker-{worker_id}.log" if self._log_dir else None
+        log = _open_log(path)
+        if generation:
+            log.write(f"--- worker {worker_id} restarted, process {generation + 1} ---\n".encode())
+        return LocalLink(self._waiter, log, path)
+
+    def wait(self, deadline: Deadline) -> list[LocalLink]:
+        """See `Backend`."""
+        return self._waiter.wait(deadline)
+
+    def close(self) -> None:
+        """See `Backend`."""
+        self._waiter.close()
+
+
+def _open_log(path: Path | None) -> IO[bytes]:
+    if path is None:
+        return tempfile.TemporaryFile(buffering=0, prefix="stepherd-log-", mode="a+b")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return path.open("a+b", buffering=0)

@@ -1,0 +1,336 @@
+"""Keeps the workers of one pool: starts them, hears them, notices whoever dies or is late, replaces, ends.
+
+Everything waits in `turn`, which always has a deadline and wakes on messages, on deaths and on time alike. Nothing
+else here blocks. The order of things that can happen to a worker is drawn in `env_worker.py`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+
+from stepherd.core import events
+from stepherd.core.deadline import Deadline, Timeouts
+from stepherd.core.errors import EnvNeverReady, WorkerError, WorkerFailed
+from stepherd.core.waiting import TICK_S
+from stepherd.manager import failures
+from stepherd.manager.ending import end_workers
+from stepherd.manager.env_worker import EnvWorker, WorkerState
+from stepherd.manager.launch import Backend, Link
+from stepherd.manager.restarts import RestartHistory, RestartPolicy
+from stepherd.manager.step_queue import EnvState, StepQueue
+from stepherd.spec.specs import EnvSpec
+from stepherd.transport.bell import BellBroken, Kind, Message
+from stepherd.transport.control import Command, Phase
+from stepherd.transport.layout import Layout
+from stepherd.transport.notes import Failure, Job, Ready, read_note, write_note
+
+log = logging.getLogger(__name__)
+
+CAUSES = {
+    "died": "the worker died",
+    "raised": "the env raised",
+    "late": "the worker was late",
+    "protocol": "the worker broke the protocol",
+}
+EXIT_KNOWN_S = 0.5  # between a bell's closing and the exit status of a dying process lie microseconds, not this
+
+
+class Supervisor:
+    """The workers of one pool and the state of their envs."""
+
+    def __init__(
+        self,
+        backend: Backend,
+        job_of: Callable[[range], Job],
+        workers: Sequence[range],
+        *,
+        env_name: str,
+        seed_of: Callable[[int, int], int],
+        timeouts: Timeouts,
+        restarts: RestartPolicy,
+        on_event: events.EventHook,
+    ) -> None:
+        """Prepare one worker for each range of env ids; `seed_of(env id, generation)` seeds a restarted env."""
+        self.workers = [EnvWorker(i, ids, RestartHistory(restarts)) for i, ids in enumerate(workers)]
+        self.queue = StepQueue(sum(len(ids) for ids in workers))
+        self.spec: EnvSpec | None = None
+        self.was_reset = False
+        """Whether envs that come back from a restart are to be reset at once."""
+        self.draining = False
+        """Whether the run is ending: failures are noted, nobody is replaced."""
+        self.broken: WorkerError | None = None
+        """The failure that spent a restart budget."""
+        self._backend, self._job_of, self._seed_of = backend, job_of, seed_of
+        self.clock = backend.clock
+        self._env_name, self._timeouts, self._on_event = env_name, timeouts, on_event
+        self._layout: Layout | None = None
+        self._asked = [Command.RESET] * len(self.queue)
+        self._lost: set[int] = set()
+        self._corpses: list[Link] = []
+        self._worker_of: dict[Link, EnvWorker] = {}
+        self._next_check = 0.0
+
+    def start(self) -> None:
+        """Start all workers and wait until each has built its envs. Blocks for `spawn_s`.
+
+        Raises:
+            EnvNeverReady: one could not, or not in time.
+        """
+        for worker in self.workers:
+            self._spawn(worker)
+        deadline = Deadline.after(self._timeouts.spawn_s + TICK_S, self.clock)
+        while any(worker.state is not WorkerState.UP for worker in self.workers):
+            self.turn(deadline)
+
+    def ask(self, env_ids: Iterable[int], command: Command, seed_of: Callable[[int], int | None]) -> None:
+        """Ask some free envs of living workers for a command, and ring each of their workers once. Never blocks."""
+        now = self.clock()
+        rung: dict[int, EnvWorker] = {}
+        envs_per_worker = len(self.workers[0].env_ids)
+        for env_id in env_ids:
+            worker = self.workers[env_id // envs_per_worker]
+            assert worker.memory is not None
+            index = env_id - worker.env_ids.start
+            if not self._is_busy(worker):
+                worker.asked_at = now
+            worker.memory.control.ask(index, command, seed_of(env_id))
+            self._asked[env_id] = command
+            if command is Command.STEP:
+                worker.ledger.sent += 1
+                worker.sent_to_env[index] += 1
+            self.queue.mark_busy(env_id)
+            rung[worker.worker_id] = worker
+        for worker in rung.values():
+            try:
+                assert worker.link is not None
+                worker.link.ring(Kind.RING)
+            except BellBroken:
+                log.debug("worker %d cannot be reached; its end will be noticed", worker.worker_id)
+        self._next_check = min(self._next_check, now + min(self._timeouts.step_s, self._timeouts.reset_s))
+
+    def take(self, delivered: bool) -> list[tuple[int, bool]]:
+        """Take all answers: (env id, lost) in ascending order; count them as delivered, or as discarded by a reset."""
+        taken = self.queue.take()
+        for env_id, _ in taken:
+            if self._asked[env_id] is Command.STEP:
+                ledger = self.worker_of(env_id).ledger
+                if delivered:
+                    ledger.delivered += 1
+                else:
+                    ledger.discarded["a reset came before its outcome was taken"] += 1
+        return taken
+
+    def refuse(self, env_ids: Iterable[int]) -> None:
+        """Count actions for envs whose worker failed before it could get them."""
+        for env_id in env_ids:
+            ledger = self.worker_of(env_id).ledger
+            ledger.sent += 1
+            ledger.unbegun += 1
+
+    def turn(self, deadline: Deadline) -> None:
+        """Wait once, and deal with whatever has happened. Blocks until `deadline` at the latest.
+
+        Raises:
+            EnvNeverReady: a worker could not build its envs.
+            WorkerFailed: a worker failed and its restart budget is spent.
+        """
+        for link in self._backend.wait(deadline.or_earlier(self._next_check)):
+            worker = self._worker_of.get(link)
+            if worker is not None:
+                self._hear(worker)
+        now = self.clock()
+        if now >= self._next_check:
+            self._check(now)
+
+    def end(self, grace_s: float) -> None:
+        """End all workers and settle all accounts. Blocks for at most `2 * grace_s + kill_s`."""
+        self.draining = True
+        try:
+            end_workers(self.workers, self._corpses, self._backend, grace_s, self._timeouts.kill_s)
+        finally:
+            for worker in self.workers:
+                self._write_off(worker, "it was not taken before the close", keep_answers=False)
+                worker.drop_block()
+            self._backend.close()
+
+    def worker_of(self, env_id: int) -> EnvWorker:
+        """Return the worker an env lives in."""
+        return self.workers[env_id // len(self.workers[0].env_ids)]
+
+    def _is_busy(self, worker: EnvWorker) -> bool:
+        return any(self.queue.state(env_id) is EnvState.BUSY for env_id in worker.env_ids)
+
+    # What happens to workers.
+
+    def _spawn(self, worker: EnvWorker) -> None:
+        link = self._backend.spawn(worker.worker_id, worker.generation + 1)
+        worker.begin_life(link, self.clock())
+        self._worker_of[link] = worker
+        self._on_event(events.WorkerStarted(worker.worker_id, link.pid, worker.generation))
+        try:
+            link.ring(Kind.JOB, write_note(self._job_of(worker.env_ids)))
+        except BellBroken:
+            log.debug("worker %d ended before it got its job; its end will be noticed", worker.worker_id)
+
+    def _hear(self, worker: EnvWorker) -> None:
+        assert worker.link is not None
+        message = worker.link.hear()
+        if message is None or message.kind is Kind.GONE:
+            self._look(worker, gone=message is not None)
+        elif message.kind is Kind.RING and worker.state is WorkerState.UP:
+            self._mark_answers(worker)
+        elif message.kind is Kind.READY and worker.state is WorkerState.SPAWNING:
+            self._welcome(worker, message)
+        elif message.kind is Kind.FAILED:
+            self._fail(worker, failures.raised(read_note(message.note, Failure)))
+        else:
+            self._fail(worker, failures.out_of_step(f"{message.kind.name} while {worker.state.value}"))
+
+    def _mark_answers(self, worker: EnvWorker) -> None:
+        assert worker.memory is not None
+        control = worker.memory.control
+        for index, env_id in enumerate(worker.env_ids):
+            if self.queue.state(env_id) is EnvState.BUSY and control.done(index) == control.request(index):
+                self.queue.mark_ready(env_id, lost=env_id in self._lost)
+                self._lost.discard(env_id)
+
+    def _welcome(self, worker: EnvWorker, message: Message) -> None:
+        spec = read_note(message.note, Ready).spec
+        if self.spec is None or self._layout is None:
+            self.spec, self._layout = spec, Layout.of(spec)
+        if spec != self.spec:
+            worker.take_block(spec, Layout.of(spec), message.block_fd)
+            self._fail(worker, failures.out_of_step(f"its envs are {spec}, those of the other workers {self.spec}"))
+            return
+        worker.take_block(spec, self._layout, message.block_fd)
+        took_s = self.clock() - worker.spawned_at
+        self._on_event(events.WorkerReady(worker.worker_id, worker.pid, worker.generation, took_s))
+        for env_id in worker.env_ids:
+            self.queue.mark_free(env_id)
+        if self.was_reset:
+            self._lost.update(worker.env_ids)
+            self.ask(worker.env_ids, Command.RESET, lambda env_id: self._seed_of(env_id, worker.generation))
+
+    def _look(self, worker: EnvWorker, gone: bool) -> None:
+        """See whether a worker has ended. A closed bell alone is not the end yet: how it ended is known in a moment."""
+        assert worker.link is not None
+        if gone:
+            worker.link.hang_up()
+            if worker.state is not WorkerState.GOING:
+                worker.state, worker.going_since = WorkerState.GOING, self.clock()
+                self._next_check = min(self._next_check, worker.going_since + EXIT_KNOWN_S / 10)
+        exit_status = worker.link.look()
+        if exit_status is not None:
+            worker.exit = exit_status
+            self._fail(worker, failures.died(exit_status))
+
+    def _check(self, now: float) -> None:
+        """Look at everything that may change without a message: lateness, silent deaths, respawns, corpses."""
+        self._corpses = [link for link in self._corpses if not link.reap()]
+        self._next_check = now + TICK_S
+        for worker in self.workers:
+            if worker.state is WorkerState.DOWN:
+                if worker.respawn_at is not None and not self.draining:
+                    self._respawn_if_due(worker, now)
+                continue
+            self._look(worker, gone=False)
+            self._check_lateness(worker, now)
+
+    def _respawn_if_due(self, worker: EnvWorker, now: float) -> None:
+        assert worker.respawn_at is not None
+        if now < worker.respawn_at:
+            self._next_check = min(self._next_check, worker.respawn_at)
+            return
+        try:
+            self._spawn(worker)
+        except OSError as error:  # no more processes or memory just now: the next attempt costs budget as well
+            worker.respawn_at = None
+            self._decide(worker, failures.Cause("died", f"could not be started again: {error}"), now)
+
+    def _check_lateness(self, worker: EnvWorker, now: float) -> None:
+        limit = self._limit(worker)
+        if limit is None:
+            return
+        name, seconds, since = limit
+        if now < since + seconds:
+            self._next_check = min(self._next_check, since + seconds)
+        elif worker.state is WorkerState.GOING:
+            self._fail(worker, failures.died(None))
+        else:
+            self._fail(worker, failures.late(name, seconds, now - since))
+
+    def _limit(self, worker: EnvWorker) -> tuple[str, float, float] | None:
+        """Return the limit a worker is under: its name, its seconds, and since when it counts."""
+        timeouts = self._timeouts
+        if worker.state is WorkerState.DOWN:
+            return None
+        if worker.state is WorkerState.GOING:
+            return "", EXIT_KNOWN_S, worker.going_since
+        if worker.state is WorkerState.SPAWNING:
+            return "spawn_s", timeouts.spawn_s, worker.spawned_at
+        busy = [env_id for env_id in worker.env_ids if self.queue.state(env_id) is EnvState.BUSY]
+        if not busy:
+            return None
+        assert worker.memory is not None
+        phase, _, since = worker.memory.control.phase()
+        if phase is Phase.IDLE:
+            since = max(since, worker.asked_at)
+            resets = any(self._asked[env_id] is Command.RESET for env_id in busy)
+        else:
+            resets = phase is Phase.RESETTING
+        return ("reset_s", timeouts.reset_s, since) if resets else ("step_s", timeouts.step_s, since)
+
+    def _fail(self, worker: EnvWorker, cause: failures.Cause) -> None:
+        """Let go of a failed worker at once, account for what it held, and decide what comes next. Never blocks."""
+        assert worker.link is not None
+        text = failures.report_of(worker, cause, self._env_name)
+        worker.error = text
+        self._write_off(worker, CAUSES[cause.kind], keep_answers=self.draining)
+        link = worker.link
+        link.kill()
+        link.hang_up()
+        if not self.draining:
+            worker.drop_block()
+        self._worker_of.pop(link, None)
+        if not link.reap():
+            self._corpses.append(link)
+        worker.state = WorkerState.DOWN
+        self._decide(worker, cause, self.clock())
+
+    def _write_off(self, worker: EnvWorker, cause: str, *, keep_answers: bool) -> None:
+        if worker.memory is None:
+            return
+        self._mark_answers(worker)  # what it had answered before it failed, it has answered
+        for index, env_id in enumerate(worker.env_ids):
+            state = self.queue.state(env_id)
+            if keep_answers and state is EnvState.READY:
+                continue
+            if state in (EnvState.BUSY, EnvState.READY) and self._asked[env_id] is Command.STEP:
+                worker.write_off(index, cause)
+            self._lost.discard(env_id)
+            self.queue.mark_down(env_id)
+
+    def _decide(self, worker: EnvWorker, cause: failures.Cause, now: float) -> None:
+        text = worker.error or cause.what
+        respawn_at = None
+        if worker.was_ready and not self.draining:
+            respawn_at = worker.restarts.book(now)
+        worker.respawn_at = respawn_at
+        restart_in_s = None if respawn_at is None else respawn_at - now
+        self._on_event(
+            events.WorkerFailed(worker.worker_id, worker.pid, worker.generation, cause.kind, text, restart_in_s)
+        )
+        if respawn_at is not None:
+            log.warning("%s\nIt is replaced by a new process.", text)
+            self._next_check = min(self._next_check, respawn_at)
+        elif self.draining:
+            log.warning("%s", text)
+        elif not worker.was_ready:
+            self.broken = EnvNeverReady(worker.worker_id, text)
+            raise self.broken
+        else:
+            self.broken = WorkerFailed(
+                worker.worker_id, f"{text}\nIt is not replaced again: {worker.restarts.spent()}."
+            )
+            raise self.broken

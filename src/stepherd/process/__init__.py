@@ -1,0 +1,1 @@
+"""Layer 2: operating system processes: start, watch, end and account for them. Standard library only."""

@@ -1,0 +1,76 @@
+"""The worker's loop: when the bell rings, look which envs are asked for, do it, publish, ring back.
+
+The data is written first, then the number that says it is complete, then the bell is rung.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from stepherd.envs.env import Env
+from stepherd.spec.batch import EnvActions, EnvSteps
+from stepherd.transport.bell import Bell, Kind
+from stepherd.transport.block import Block
+from stepherd.transport.control import Command, Control, Phase
+from stepherd.transport.layout import Layout
+
+# With slow envs the manager learns of each answer at once; with fast ones, of all together.
+RING_AT_LEAST_NS = 1_000_000
+
+
+def serve(bell: Bell, block: Block, control: Control, envs: Sequence[Env]) -> None:
+    """Answer until told to close, or until the manager is gone. Whatever an env raises goes up."""
+    layout = Layout.of(envs[0].spec)
+    arrays = list(layout.per_env(block.buffer, len(envs)))
+    control.enter(Phase.IDLE, 0, time.monotonic_ns())
+    while True:
+        message = bell.wait_and_hear()
+        if message.kind is not Kind.RING:
+            return
+        rung_ns = time.monotonic_ns()
+        unannounced = False
+        for index, env in enumerate(envs):
+            if control.request(index) == control.done(index):
+                continue
+            steps, actions = arrays[index]
+            now_ns = _answer(control, index, env, steps, actions)
+            unannounced = True
+            if now_ns - rung_ns > RING_AT_LEAST_NS:
+                bell.ring(Kind.RING)
+                rung_ns, unannounced = now_ns, False
+        control.enter(Phase.IDLE, 0, time.monotonic_ns())
+        if unannounced:
+            bell.ring(Kind.RING)
+
+
+def close_envs(envs: Sequence[Env], control: Control) -> tuple[str, ...]:
+    """Close every env, also after one has raised; return what went wrong, in words."""
+    problems = []
+    for index, env in enumerate(envs):
+        control.enter(Phase.CLOSING, index, time.monotonic_ns())
+        try:
+            env.close()
+        except BaseException as error:  # noqa: BLE001 - user code; the other envs must be closed too
+            problems.append(f"close() raised {type(error).__name__}: {error}")
+    return tuple(problems)
+
+
+def _answer(control: Control, index: int, env: Env, steps: EnvSteps, actions: EnvActions) -> int:
+    command, seed = control.command(index)
+    start_ns = time.monotonic_ns()
+    if command is Command.RESET:
+        control.enter(Phase.RESETTING, index, start_ns)
+        env.reset(seed, steps)
+    else:
+        control.enter(Phase.STEPPING, index, start_ns)
+        control.begin_step(index)
+        ended = env.step(actions, steps)
+        control.finish_step(index, ended)
+        if ended:
+            control.enter(Phase.RESETTING, index, time.monotonic_ns())
+            env.next_episode(steps)
+    now_ns = time.monotonic_ns()
+    control.add_busy(now_ns - start_ns)
+    control.answer(index)
+    return now_ns
