@@ -62,14 +62,15 @@ class EnvManager(Protocol):
         ...
 
     def recv(self, min_envs: int | None = None, within_s: float | None = None) -> StepBatch:
-        """Wait until at least `min_envs` envs (default: all) have answered and return all that have.
+        """Wait until at least `min_envs` envs have answered and return all that have.
 
-        The arrays are good until the next `recv` or `reset`; `batch.copy()` keeps them. Blocks for `within_s`; by
+        By default every env in flight answers, but nobody waits for a worker that is being replaced: its envs come
+        back, marked lost, in a later batch. So send to `batch.env_ids`, not blindly to all. The arrays are good until the next `recv` or `reset`; `batch.copy()` keeps them. Blocks for `within_s`; by
         default for as long as the pool's own deadlines allow.
 
         Raises:
-            TooFewReady: time ran out, or fewer envs are in flight than asked for; the answers that did arrive
-                stay queued.
+            TooFewReady: time ran out, or fewer envs are in flight than asked for (none at all, by default); the
+                answers that did arrive stay queued.
             WorkerFailed: a worker failed and its restart budget is spent.
         """
         ...

@@ -29,6 +29,7 @@ class PoolRows:
         self._cold = np.full((n_envs, self.layout.cold_bytes), POISON, np.uint8)
         self._action_rows = np.zeros((n_envs, self.layout.action_bytes), np.uint8)
         self._actions = self.layout.actions(self._action_rows)
+        self._steps = self.layout.steps(self._hot, self._cold)
         self._views: dict[int, dict[str, BehaviorSteps]] = {}
 
     def write_actions(self, actions: Mapping[str, Actions], env_ids: Sequence[int]) -> None:
@@ -84,7 +85,7 @@ class PoolRows:
     def _views_of(self, n_rows: int) -> dict[str, BehaviorSteps]:
         views = self._views.get(n_rows)
         if views is None:
-            views = self._views[n_rows] = self.layout.steps(self._hot[:n_rows], self._cold[:n_rows])
+            views = self._views[n_rows] = {name: steps.rows(n_rows) for name, steps in self._steps.items()}
         return views
 
 

@@ -38,15 +38,11 @@ class StepQueue:
 
     def __init__(self, n_envs: int) -> None:
         self._states = [EnvState.FREE] * n_envs
-        self._n_ready = 0
+        self._tally = [0] * len(EnvState)  # kept up to date: it is read in every turn of every wait
+        self._tally[EnvState.FREE] = n_envs
 
     def __len__(self) -> int:
         return len(self._states)
-
-    @property
-    def n_ready(self) -> int:
-        """How many answers can be taken."""
-        return self._n_ready
 
     def state(self, env_id: int) -> EnvState:
         """Return the state of one env."""
@@ -92,15 +88,12 @@ class StepQueue:
         for env_id, state in enumerate(self._states):
             if state is EnvState.READY or state is EnvState.LOST:
                 taken.append((env_id, state is EnvState.LOST))
-                self._states[env_id] = EnvState.FREE
-        self._n_ready = 0
+                self._set(env_id, EnvState.FREE)
         return taken
 
     def counts(self) -> Counts:
         """Count the envs in each state."""
-        tally = [0] * len(EnvState)
-        for state in self._states:
-            tally[state] += 1
+        tally = self._tally
         return Counts(
             free=tally[EnvState.FREE],
             busy=tally[EnvState.BUSY],
@@ -109,9 +102,6 @@ class StepQueue:
         )
 
     def _set(self, env_id: int, state: EnvState) -> None:
-        before = self._states[env_id]
-        self._n_ready += (state in _ANSWERED) - (before in _ANSWERED)
+        self._tally[self._states[env_id]] -= 1
+        self._tally[state] += 1
         self._states[env_id] = state
-
-
-_ANSWERED = (EnvState.READY, EnvState.LOST)

@@ -45,8 +45,11 @@ class SubprocessEnvManager:
         assert self._rows is None, "a pool is entered once"
         try:
             self._supervisor.start()
-        except BaseException:
+        except Exception:
             self.close()
+            raise
+        except BaseException:  # Ctrl-C, or whatever else wants to be gone at once: nothing has been done yet
+            self.close(grace_s=0.0)
             raise
         assert self._supervisor.spec is not None
         self._rows = PoolRows(self._supervisor.spec, self.n_envs, len(self._supervisor.workers[0].env_ids))
@@ -110,10 +113,9 @@ class SubprocessEnvManager:
     def recv(self, min_envs: int | None = None, within_s: float | None = None) -> StepBatch:
         """See `EnvManager`."""
         rows, supervisor = self._open_rows(), self._supervisor
-        wanted = self.n_envs if min_envs is None else min_envs
-        if not 0 <= wanted <= self.n_envs:
-            raise ValueError(f"min_envs must be between 0 and {self.n_envs}, not {wanted}")
-        self._wait_for(wanted, self._deadline(within_s))
+        if min_envs is not None and not 0 <= min_envs <= self.n_envs:
+            raise ValueError(f"min_envs must be between 0 and {self.n_envs}, not {min_envs}")
+        self._wait_for(min_envs, self._deadline(within_s))
         return rows.gather(supervisor.workers, supervisor.take(delivered=True))
 
     def drain(self, within_s: float | None = None) -> StepBatch:
@@ -143,12 +145,16 @@ class SubprocessEnvManager:
                 self._report = CloseReport(tuple(worker.report() for worker in supervisor.workers), took_s)
         return self._report
 
-    def _wait_for(self, wanted: int, deadline: Deadline) -> None:
+    def _wait_for(self, min_envs: int | None, deadline: Deadline) -> None:
         supervisor = self._supervisor
         if supervisor.broken is not None:
             raise supervisor.broken
-        while supervisor.queue.n_ready < wanted:
+        while True:
             counts = supervisor.queue.counts()
+            # By default everybody in flight, but nobody waits for a worker that is being replaced.
+            wanted = max(1, counts.ready + counts.busy) if min_envs is None else min_envs
+            if counts.ready >= wanted:
+                return
             if counts.ready + counts.busy + counts.down < wanted:
                 raise TooFewReady(f"{wanted} answers were asked for, but there are only {counts}")
             if deadline.passed:

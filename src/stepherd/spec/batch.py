@@ -45,6 +45,17 @@ class BehaviorSteps:
         """(...): whether an episode ended here, either way."""
         return self.terminated | self.interrupted
 
+    def rows(self, n: int) -> BehaviorSteps:
+        """Return the first `n` along the first axis, sharing memory."""
+        return BehaviorSteps(
+            tuple(array[:n] for array in self.obs),
+            tuple(array[:n] for array in self.final_obs),
+            self.reward[:n],
+            self.deciding[:n],
+            self.terminated[:n],
+            self.interrupted[:n],
+        )
+
     def copy(self) -> BehaviorSteps:
         """Return the same with arrays of its own."""
         return BehaviorSteps(

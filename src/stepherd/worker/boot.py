@@ -9,11 +9,14 @@ from __future__ import annotations
 import contextlib
 import faulthandler
 import io
+import os
 import pickle
 import signal
 import sys
 import traceback
+from pathlib import Path
 
+import stepherd
 from stepherd.core.errors import StepherdError
 from stepherd.envs.build import build_env
 from stepherd.envs.env import Env
@@ -26,6 +29,7 @@ from stepherd.transport.notes import Closing, Failure, Job, Ready, read_note, wr
 from stepherd.worker.serve import close_envs, serve
 
 EXIT_FAILED = 1
+_OUR_CODE = str(Path(stepherd.__file__).parent) + os.sep
 TRACEBACK_CHARACTERS_MAX = 200_000  # a recursion error's traceback is long, its ends say all
 
 
@@ -99,8 +103,11 @@ def _failure_of(error: BaseException) -> Failure:
 
 
 def _traceback_of(error: BaseException) -> str:
+    frames = error.__traceback__
+    while frames is not None and frames.tb_frame.f_code.co_filename.startswith(_OUR_CODE):
+        frames = frames.tb_next  # how we came to call the env helps nobody
     try:
-        text = "".join(traceback.format_exception(error))
+        text = "".join(traceback.format_exception(type(error), error, frames or error.__traceback__))
     except Exception:  # noqa: BLE001 - the same
         text = "".join(traceback.format_tb(error.__traceback__))
     half = TRACEBACK_CHARACTERS_MAX // 2

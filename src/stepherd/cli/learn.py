@@ -1,0 +1,107 @@
+"""`stepherd learn`: from typed options to an exit code.
+
+    0    done                       130  Ctrl-C: finished the step, saved, closed
+    1    an error in training       143  SIGTERM: the same
+    2    configuration or run folder  129  the terminal was closed: the same
+    3    the envs could not be built
+    4    a worker failed and its restart budget is spent
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+
+from stepherd.cli.display import Display, open_display
+from stepherd.cli.options import typed_overrides
+from stepherd.core.errors import (
+    ConfigError,
+    EnvNeverReady,
+    RunFolderError,
+    SpecError,
+    StepherdError,
+    WorkerFailed,
+)
+
+DONE, FAILED, WRONG, NEVER_READY, BUDGET_SPENT = 0, 1, 2, 3, 4
+
+
+def learn(typed: argparse.Namespace) -> int:
+    """Train as `typed` says; show how it goes; return the exit code."""
+    try:
+        from stepherd.training.config import load_config
+        from stepherd.training.stop_signals import StopNow, stop_signals
+    except ModuleNotFoundError as error:
+        return _complain(f"`stepherd learn` needs {error.name}: pip install 'stepherd[train]'", WRONG)
+    try:
+        config = load_config(typed.config, typed_overrides(typed), need_env=True)
+    except ConfigError as error:
+        return _complain(str(error), WRONG)
+
+    with open_display() as display, _logging_to(display, debug=config.debug), stop_signals() as stop:
+        for warning in config.warnings:
+            display.message(warning)
+        try:
+            from stepherd.training.trainer_controller import train  # imports torch, which takes a second or two
+
+            outcome = train(config, stop, display)
+        except StopNow as now:
+            display.message(f"Stopped at once: {now}. Work since the last checkpoint is not saved.")
+            return stop.exit_code or FAILED
+        except StepherdError as error:
+            display.message(f"Error: {error}")
+            return exit_code_of(error)
+        for name, steps in outcome.steps.items():
+            display.message(f"{name}: {steps} steps, {_mean(outcome.mean_rewards[name])}.")
+        display.message(f"{outcome.report}\nThe run is in {outcome.folder}.")
+        if stop.exit_code is not None:
+            display.message(f"Stopped by {stop.signal.name if stop.signal else 'a signal'}; --resume goes on from here.")
+        return stop.exit_code or DONE
+
+
+def exit_code_of(error: StepherdError) -> int:
+    """Return the exit code that tells a script what kind of error it was."""
+    if isinstance(error, (ConfigError, RunFolderError, SpecError)):
+        return WRONG
+    if isinstance(error, EnvNeverReady):
+        return NEVER_READY
+    return BUDGET_SPENT if isinstance(error, WorkerFailed) else FAILED
+
+
+class _logging_to:  # noqa: N801 - a context manager
+    """Shows the library's warnings in the display while the block lasts."""
+
+    def __init__(self, display: Display, *, debug: bool) -> None:
+        self._handler = _DisplayHandler(display)
+        self._level = logging.DEBUG if debug else logging.WARNING
+        self._logger = logging.getLogger("stepherd")
+
+    def __enter__(self) -> None:
+        self._before = self._logger.level
+        self._logger.setLevel(self._level)
+        self._logger.addHandler(self._handler)
+
+    def __exit__(self, *_: object) -> None:
+        self._logger.removeHandler(self._handler)
+        self._logger.setLevel(self._before)
+
+
+class _DisplayHandler(logging.Handler):
+    def __init__(self, display: Display) -> None:
+        super().__init__()
+        self._display = display
+        self.setFormatter(logging.Formatter("%(levelname)s: %(message)s"))
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Show one record."""
+        self._display.message(self.format(record))
+
+
+def _mean(reward: float | None) -> str:
+    return "no episode was completed" if reward is None else f"mean reward of the last 100 episodes {reward:.1f}"
+
+
+def _complain(text: str, code: int) -> int:
+    print(text, file=sys.stderr)
+    return code
