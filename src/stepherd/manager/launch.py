@@ -22,6 +22,15 @@ from stepherd.process.shutdown import Endable
 from stepherd.transport.bell import Bell, Kind, Message
 from stepherd.transport.block import Block
 
+# Numerical libraries start a thread per core in every process unless told otherwise; with one process per env that is
+# cores × workers threads fighting over the cores. Whoever sets one of these in the parent keeps it.
+ONE_THREAD = (
+    "OMP_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "NUMEXPR_NUM_THREADS",
+    "VECLIB_MAXIMUM_THREADS",
+)
 LOG_TAIL_BYTES = 4096
 LOG_TAIL_LINES = 20
 
@@ -95,6 +104,7 @@ class LocalLink:
                     lambda leash_fd: [sys.executable, "-m", "stepherd.worker", str(leash_fd), str(theirs.fileno())],
                     pass_fds=[theirs.fileno()],
                     output_fd=log.fileno(),
+                    environment=dict.fromkeys(ONE_THREAD, "1") | os.environ,
                 )
             except BaseException:
                 bell.close()
