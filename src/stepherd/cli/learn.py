@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import logging
+import os
 import sys
 
 from stepherd.cli.display import Display, open_display
@@ -39,6 +40,8 @@ def learn(typed: argparse.Namespace) -> int:
     except ConfigError as error:
         return _complain(str(error), WRONG)
 
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())  # `python:my_module:make_env` is looked for where you start from
     with open_display() as display, _logging_to(display, debug=config.debug), stop_signals() as stop:
         for warning in config.warnings:
             display.message(warning)

@@ -153,6 +153,9 @@ class Supervisor:
                 self._write_off(worker, "it was not taken before the close", keep_answers=False)
                 worker.drop_block()
             self._backend.close()
+        for worker in self.workers:
+            if worker.leaked:
+                self._on_event(events.WorkerLeaked(worker.worker_id, worker.pid))
 
     def worker_of(self, env_id: int) -> EnvWorker:
         """Return the worker an env lives in."""

@@ -89,12 +89,14 @@ def train(config: Config, stop: Stop, watcher: Watcher) -> Outcome:
         WorkerFailed: a worker failed and its restart budget is spent.
         StopNow: a second signal came; the pool was closed at once and nothing was saved.
     """
-    settings, start = config.env_settings, config.checkpoint_settings
+    start = config.checkpoint_settings
     with ExitStack() as stack:
         folder = stack.enter_context(
             open_run_folder(Path(start.results_dir), start.run_id, resume=start.resume, force=start.force)
         )
         saved, n_starts = _saved_run(folder)
+        config = _with_seed_of(saved, config)
+        settings = config.env_settings
         assert settings.env_path is not None, "the command line asks for an env"
         envs = open_env_manager(
             settings.env_path,
@@ -107,14 +109,16 @@ def train(config: Config, stop: Stop, watcher: Watcher) -> Outcome:
             ),
             log_dir=folder.run_logs,
         )
-        with envs:
-            try:
+        try:
+            with stop.at_once():  # until the first steps are under way, there is nothing to finish or to save
+                stack.enter_context(envs)
                 run = _Run(config, folder, envs, watcher, stack)
                 run.restore(saved, n_starts)
-                run.go(stop)
-            except StopNow:
-                envs.close(grace_s=0.0)
-                raise
+                run.begin()
+            run.go(stop)
+        except StopNow:
+            envs.close(grace_s=0.0)
+            raise
         return run.outcome(envs.close())
 
 
@@ -162,13 +166,14 @@ class _Run:
         for name, trainer in self._trainers.items():
             self._statistics.write_hyperparameters(name, _flattened(trainer.settings.model_dump()))
 
+    def begin(self) -> None:
+        """Reset all envs and send the first actions."""
+        self._collector = Collector(self._envs, self._trainers, self._statistics, self._split, limited=self._learns)
+        self._collector.start()
+
     def go(self, stop: Stop) -> None:
         """Collect and learn until done or stopped; save what was done, whatever happens."""
-        self._collector = Collector(
-            self._envs, self._trainers, self._statistics, self._split, limited=self._learns
-        )
         try:
-            self._collector.start()
             while not stop and not all(trainer.finished for trainer in self._trainers.values()):
                 before = self._steps()
                 self._collector.turn(LOOK_S)
@@ -252,7 +257,11 @@ class _Run:
         self._checkpoints.save(
             max(steps.values()),
             {name: trainer.state_dict() for name, trainer in self._trainers.items()},
-            {"n_starts": self._n_starts + 1, "statistics": self._statistics.state()},
+            {
+                "seed": self._config.env_settings.seed,
+                "n_starts": self._n_starts + 1,
+                "statistics": self._statistics.state(),
+            },
             steps=steps,
             rewards={name: self._statistics.mean_of_last(name) for name in self._trainers},
         )
@@ -304,6 +313,14 @@ def _saved_run(folder: RunFolder) -> tuple[SavedRun | None, int]:
     assert checkpoint is not None, "a resumed folder has a checkpoint"
     saved = load_checkpoint(checkpoint.path)
     return saved, int(saved.state.get("n_starts", 1))
+
+
+def _with_seed_of(saved: SavedRun | None, config: Config) -> Config:
+    """Return `config` with the seed the run was started with: a seed drawn anew would make it another run."""
+    if saved is None or "seed" not in saved.state:
+        return config
+    seeded = config.env_settings.model_copy(update={"seed": int(saved.state["seed"])})
+    return config.model_copy(update={"env_settings": seeded})
 
 
 def _derived_seed(seed: int, n_starts: int) -> int:

@@ -16,7 +16,6 @@ import sys
 import traceback
 from pathlib import Path
 
-import stepherd
 from stepherd.core.errors import StepherdError
 from stepherd.envs.build import build_env
 from stepherd.envs.env import Env
@@ -29,7 +28,7 @@ from stepherd.transport.notes import Closing, Failure, Job, Ready, read_note, wr
 from stepherd.worker.serve import close_envs, serve
 
 EXIT_FAILED = 1
-_OUR_CODE = str(Path(stepherd.__file__).parent) + os.sep
+_OUR_CODE = str(Path(__file__).parent.parent) + os.sep
 TRACEBACK_CHARACTERS_MAX = 200_000  # a recursion error's traceback is long, its ends say all
 
 
