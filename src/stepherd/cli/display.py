@@ -19,8 +19,7 @@ from rich.live import Live
 from rich.text import Text
 
 from stepherd.core.deadline import Clock
-from stepherd.manager.env_manager import WorkerStatus
-from stepherd.training.progress import BehaviorProgress, Progress, TimeShares
+from stepherd.training.progress import BehaviorProgress, Progress, TimeShares, WorkerStatus
 from stepherd.training.statistics import WINDOW, Summary
 
 log = logging.getLogger(__name__)
@@ -127,7 +126,7 @@ class _Picture:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         progress = self.progress
-        width = max(20, options.max_width - 1)  # some terminals begin a new line when the last column is filled
+        width = max(8, options.max_width - 1)  # some terminals begin a new line when the last column is filled
         height = max(4, options.size.height - 1)
         pen = _Pen(width, options.encoding, has_colours=console.color_system is not None)
         above = [pen.head(progress), *pen.behaviors(progress.behaviors)]
@@ -182,6 +181,8 @@ class _Pen:
         return lines
 
     def workers(self, workers: tuple[WorkerStatus, ...], lines_max: int) -> list[Text]:
+        if not workers:  # the envs run in this process
+            return []
         has_rows = len(workers) <= min(_ROWS_MAX, lines_max - 1)
         n_of = Counter(worker.state for worker in workers)
         counts = Text(f"{len(workers)} worker{'s' * (len(workers) != 1)}:")

@@ -1,10 +1,10 @@
 """`stepherd learn`: from typed options to an exit code.
 
-    0    done                       130  Ctrl-C: finished the step, saved, closed
-    1    an error in training       143  SIGTERM: the same
-    2    configuration or run folder  129  the terminal was closed: the same
-    3    the envs could not be built
-    4    a worker failed and its restart budget is spent
+0    done                       130  Ctrl-C: finished the step, saved, closed
+1    an error in training       143  SIGTERM: the same
+2    configuration or run folder  129  the terminal was closed: the same
+3    the envs could not be built
+4    a worker failed and its restart budget is spent
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ import argparse
 import logging
 import os
 import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
 
-from stepherd.cli.display import Display, open_display
 from stepherd.cli.options import typed_overrides
 from stepherd.core.errors import (
     ConfigError,
@@ -25,12 +26,20 @@ from stepherd.core.errors import (
     WorkerFailed,
 )
 
+if TYPE_CHECKING:
+    from stepherd.cli.display import Display
+    from stepherd.training.stop_signals import Stop
+    from stepherd.training.trainer_controller import Outcome
+
 DONE, FAILED, WRONG, NEVER_READY, BUDGET_SPENT = 0, 1, 2, 3, 4
 
 
 def learn(typed: argparse.Namespace) -> int:
     """Train as `typed` says; show how it goes; return the exit code."""
     try:
+        from rich.console import Console  # the training stack is an extra
+
+        from stepherd.cli.display import open_display
         from stepherd.training.config import load_config
         from stepherd.training.stop_signals import StopNow, stop_signals
     except ModuleNotFoundError as error:
@@ -40,27 +49,32 @@ def learn(typed: argparse.Namespace) -> int:
     except ConfigError as error:
         return _complain(str(error), WRONG)
 
-    if os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())  # `python:my_module:make_env` is looked for where you start from
-    with open_display() as display, _logging_to(display, debug=config.debug), stop_signals() as stop:
-        for warning in config.warnings:
-            display.message(warning)
+    if str(Path.cwd()) not in sys.path:
+        sys.path.insert(0, str(Path.cwd()))  # `python:my_module:make_env` is looked for where you start from
+    console = Console()
+    with stop_signals() as stop:
         try:
-            from stepherd.training.trainer_controller import train  # imports torch, which takes a second or two
+            with open_display(console, console.is_terminal) as display, _logging_to(display, debug=config.debug):
+                for warning in config.warnings:
+                    display.message(warning)
+                _limit_torch_threads()
+                from stepherd.training.trainer_controller import train  # imports torch, which takes a second or two
 
-            outcome = train(config, stop, display)
+                outcome = train(config, stop, display)
         except StopNow as now:
-            display.message(f"Stopped at once: {now}. Work since the last checkpoint is not saved.")
-            return stop.exit_code or FAILED
+            return _complain(f"{now}. Work since the last checkpoint is not saved.", stop.exit_code or FAILED)
         except StepherdError as error:
-            display.message(f"Error: {error}")
-            return exit_code_of(error)
-        for name, steps in outcome.steps.items():
-            display.message(f"{name}: {steps} steps, {_mean(outcome.mean_rewards[name])}.")
-        display.message(f"{outcome.report}\nThe run is in {outcome.folder}.")
-        if stop.exit_code is not None:
-            display.message(f"Stopped by {stop.signal.name if stop.signal else 'a signal'}; --resume goes on from here.")
+            return _complain(f"Error: {error}", exit_code_of(error))
+        print(_closing_text(outcome, stop))
         return stop.exit_code or DONE
+
+
+def _closing_text(outcome: Outcome, stop: Stop) -> str:
+    lines = [f"{name}: {steps} steps, {_mean(outcome.mean_rewards[name])}." for name, steps in outcome.steps.items()]
+    lines += [str(outcome.report), f"The run is in {outcome.folder}."]
+    if stop.signal is not None:
+        lines.append(f"Stopped by {stop.signal.name}; --resume goes on from here.")
+    return "\n".join(lines)
 
 
 def exit_code_of(error: StepherdError) -> int:
@@ -70,6 +84,16 @@ def exit_code_of(error: StepherdError) -> int:
     if isinstance(error, EnvNeverReady):
         return NEVER_READY
     return BUDGET_SPENT if isinstance(error, WorkerFailed) else FAILED
+
+
+def _limit_torch_threads() -> None:
+    """Leave cores to the envs: small networks learn several times slower on all of them than on one."""
+    if "OMP_NUM_THREADS" in os.environ:
+        return  # whoever sets it knows better
+    import torch
+
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    torch.set_num_threads(max(1, min(4, cores // 2)))
 
 
 class _logging_to:  # noqa: N801 - a context manager
