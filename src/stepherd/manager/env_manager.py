@@ -65,7 +65,8 @@ class EnvManager(Protocol):
         """Wait until at least `min_envs` envs have answered and return all that have.
 
         By default every env in flight answers, but nobody waits for a worker that is being replaced: its envs come
-        back, marked lost, in a later batch. So send to `batch.env_ids`, not blindly to all. The arrays are good until the next `recv` or `reset`; `batch.copy()` keeps them. Blocks for `within_s`; by
+        back, marked lost, in a later batch. So send to `batch.env_ids`, not blindly to all.
+        The arrays are good until the next `recv` or `reset`; `batch.copy()` keeps them. Blocks for `within_s`; by
         default for as long as the pool's own deadlines allow.
 
         Raises:

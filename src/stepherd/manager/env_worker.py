@@ -10,6 +10,7 @@ from __future__ import annotations
 import enum
 from collections import Counter
 from dataclasses import dataclass, field
+from typing import Literal
 
 from stepherd.manager.launch import Link
 from stepherd.manager.report import WorkerReport
@@ -25,7 +26,7 @@ class WorkerState(enum.Enum):
 
     SPAWNING = "spawning"
     UP = "up"
-    GOING = "going"  # its bell has closed; its exit status is not known yet
+    GOING = "going"  # it is lost: its exit status, or the stack it was late in, is not known yet
     DOWN = "down"
 
 
@@ -49,6 +50,19 @@ class Memory:
     actions: Rows
 
 
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """Why a worker failed."""
+
+    kind: Literal["died", "raised", "late", "protocol"]
+    """What events and ledgers call it."""
+    what: str
+    """The rest of the sentence that begins with the worker's name."""
+    details: str = ""
+    """More lines, such as a traceback."""
+    shows_log: bool = True
+
+
 class EnvWorker:
     """One worker. Bookkeeping only; what to do about it is the manager's business."""
 
@@ -66,6 +80,8 @@ class EnvWorker:
         self.asked_at = 0.0
         """When it was last asked for something."""
         self.going_since = 0.0
+        self.verdict: Cause | None = None
+        """Why it is let go, when that is decided and only its stack is waited for."""
         self.respawn_at: float | None = None
         self.was_ready = False
         """Whether any of its processes has ever built the envs."""
@@ -89,6 +105,7 @@ class EnvWorker:
         self.state = WorkerState.SPAWNING
         self.spawned_at = now
         self.respawn_at = None
+        self.verdict = None
         self.exit = None
         self.sent_to_env = [0] * len(self.env_ids)
 

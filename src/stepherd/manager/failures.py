@@ -2,24 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from stepherd.manager.env_worker import EnvWorker
+from stepherd.manager.env_worker import Cause, EnvWorker
 from stepherd.process.exits import Exit
 from stepherd.transport.notes import Failure
-
-
-@dataclass(frozen=True, slots=True)
-class Cause:
-    """Why a worker failed."""
-
-    kind: str
-    """"died", "raised", "late" or "protocol": what events and ledgers call it."""
-    what: str
-    """The rest of the sentence that begins with the worker's name."""
-    details: str = ""
-    """More lines, such as a traceback."""
-    shows_log: bool = True
 
 
 def died(exit_status: Exit | None) -> Cause:

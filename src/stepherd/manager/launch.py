@@ -21,6 +21,7 @@ from stepherd.process.exits import Exit
 from stepherd.process.shutdown import Endable
 from stepherd.transport.bell import Bell, Kind, Message
 from stepherd.transport.block import Block
+from stepherd.transport.notes import STACK_SIGNAL
 
 # Numerical libraries start a thread per core in every process unless told otherwise; with one process per env that is
 # cores × workers threads fighting over the cores. Whoever sets one of these in the parent keeps it.
@@ -31,8 +32,8 @@ ONE_THREAD = (
     "NUMEXPR_NUM_THREADS",
     "VECLIB_MAXIMUM_THREADS",
 )
-LOG_TAIL_BYTES = 4096
-LOG_TAIL_LINES = 20
+LOG_TAIL_BYTES = 8192
+LOG_TAIL_LINES = 40  # a stack of usual depth and what was printed before it
 
 
 class Link(Endable, Protocol):
@@ -61,6 +62,10 @@ class Link(Endable, Protocol):
 
     def drop(self) -> None:
         """Unmap the block. Views of its memory must have been released."""
+        ...
+
+    def ask_for_stack(self) -> None:
+        """Ask the worker to write its Python stack into its log, which works while native code holds it up."""
         ...
 
     def log_tail(self) -> str:
@@ -171,6 +176,11 @@ class LocalLink:
         """See `Link`."""
         self._let_go()
         self._child.abandon()
+
+    def ask_for_stack(self) -> None:
+        """See `Link`."""
+        if STACK_SIGNAL is not None:
+            self._child.send_signal(STACK_SIGNAL)
 
     def log_tail(self) -> str:
         """See `Link`."""

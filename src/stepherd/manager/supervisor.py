@@ -15,7 +15,7 @@ from stepherd.core.errors import EnvNeverReady, WorkerError, WorkerFailed
 from stepherd.core.waiting import TICK_S
 from stepherd.manager import failures
 from stepherd.manager.ending import end_workers
-from stepherd.manager.env_worker import EnvWorker, WorkerState
+from stepherd.manager.env_worker import Cause, EnvWorker, WorkerState
 from stepherd.manager.launch import Backend, Link
 from stepherd.manager.restarts import RestartHistory, RestartPolicy
 from stepherd.manager.step_queue import EnvState, StepQueue
@@ -33,6 +33,7 @@ CAUSES = {
     "late": "the worker was late",
     "protocol": "the worker broke the protocol",
 }
+STACK_S = 0.25  # for a late worker to write its Python stack into its log; a stopped one cannot
 EXIT_KNOWN_S = 0.5  # between a bell's closing and the exit status of a dying process lie microseconds, not this
 
 
@@ -226,7 +227,7 @@ class Supervisor:
         exit_status = worker.link.look()
         if exit_status is not None:
             worker.exit = exit_status
-            self._fail(worker, failures.died(exit_status))
+            self._fail(worker, worker.verdict or failures.died(exit_status))
 
     def _check(self, now: float) -> None:
         """Look at everything that may change without a message: lateness, silent deaths, respawns, corpses."""
@@ -249,7 +250,7 @@ class Supervisor:
             self._spawn(worker)
         except OSError as error:  # no more processes or memory just now: the next attempt costs budget as well
             worker.respawn_at = None
-            self._decide(worker, failures.Cause("died", f"could not be started again: {error}"), now)
+            self._decide(worker, Cause("died", f"could not be started again: {error}"), now)
 
     def _check_lateness(self, worker: EnvWorker, now: float) -> None:
         limit = self._limit(worker)
@@ -259,9 +260,13 @@ class Supervisor:
         if now < since + seconds:
             self._next_check = min(self._next_check, since + seconds)
         elif worker.state is WorkerState.GOING:
-            self._fail(worker, failures.died(None))
+            self._fail(worker, worker.verdict or failures.died(None))
         else:
-            self._fail(worker, failures.late(name, seconds, now - since))
+            assert worker.link is not None
+            worker.verdict = failures.late(name, seconds, now - since)
+            worker.state, worker.going_since = WorkerState.GOING, now
+            worker.link.ask_for_stack()
+            self._next_check = min(self._next_check, now + STACK_S)
 
     def _limit(self, worker: EnvWorker) -> tuple[str, float, float] | None:
         """Return the limit a worker is under: its name, its seconds, and since when it counts."""
@@ -269,7 +274,7 @@ class Supervisor:
         if worker.state is WorkerState.DOWN:
             return None
         if worker.state is WorkerState.GOING:
-            return "", EXIT_KNOWN_S, worker.going_since
+            return "", STACK_S if worker.verdict else EXIT_KNOWN_S, worker.going_since
         if worker.state is WorkerState.SPAWNING:
             return "spawn_s", timeouts.spawn_s, worker.spawned_at
         busy = [env_id for env_id in worker.env_ids if self.queue.state(env_id) is EnvState.BUSY]
@@ -284,7 +289,7 @@ class Supervisor:
             resets = phase is Phase.RESETTING
         return ("reset_s", timeouts.reset_s, since) if resets else ("step_s", timeouts.step_s, since)
 
-    def _fail(self, worker: EnvWorker, cause: failures.Cause) -> None:
+    def _fail(self, worker: EnvWorker, cause: Cause) -> None:
         """Let go of a failed worker at once, account for what it held, and decide what comes next. Never blocks."""
         assert worker.link is not None
         text = failures.report_of(worker, cause, self._env_name)
@@ -314,7 +319,7 @@ class Supervisor:
             self._lost.discard(env_id)
             self.queue.mark_down(env_id)
 
-    def _decide(self, worker: EnvWorker, cause: failures.Cause, now: float) -> None:
+    def _decide(self, worker: EnvWorker, cause: Cause, now: float) -> None:
         text = worker.error or cause.what
         respawn_at = None
         if worker.was_ready and not self.draining:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import array
 import contextlib
 import enum
+import errno
 import os
 import socket
 import struct
@@ -109,18 +110,26 @@ class Bell:
             raise BellBroken(str(error)) from error
 
     def hear(self) -> Message | None:
-        """Take the next message; `None` when nothing has come, GONE when nothing can any more. Never blocks."""
+        """Take the next message; `None` when nothing has come, GONE when nothing can any more. Never blocks.
+
+        What is no message of ours is GONE too: some code writes to descriptors that are not its own.
+
+        Raises:
+            OSError: a message came with descriptors, and this process has none left for them.
+        """
         try:
             frame, fds = _receive_with_fds(self._socket)
         except BlockingIOError:
             return None
-        except OSError:
-            return Message(Kind.GONE)  # reset: the other end closed with our messages unread
-        if len(frame) < _FRAME.size:
+        except ConnectionError:
             return Message(Kind.GONE)
-        kind, which, size = _FRAME.unpack(frame)
-        note = take_memory(fds.pop(0), size) if which & 1 and fds else b""
-        return Message(Kind(kind), note, fds.pop(0) if which & 2 and fds else -1)
+        try:
+            return _read_message(frame, fds)
+        except ValueError:
+            return Message(Kind.GONE)
+        finally:
+            for fd in fds:
+                os.close(fd)
 
     def wait_and_hear(self) -> Message:
         """Wait for the next message. Only a worker may: the wait ends with the manager's life at the latest (GONE)."""
@@ -131,6 +140,19 @@ class Bell:
     def close(self) -> None:
         """Hang up: the other end hears GONE. Twice is fine."""
         self._socket.close()
+
+
+def _read_message(frame: bytes, fds: list[int]) -> Message:
+    """Return the message in a frame; takes the descriptors that belong to it out of `fds`."""
+    if len(frame) != _FRAME.size:
+        raise ValueError("the other end has closed, or this is no frame")
+    kind, which, size = _FRAME.unpack(frame)
+    if not which:
+        return Message(Kind(kind))
+    if which > 3 or len(fds) != which.bit_count():
+        raise ValueError("no frame of ours")
+    note = take_memory(fds.pop(0), size) if which & 1 else b""
+    return Message(Kind(kind), note, fds.pop(0) if which & 2 else -1)
 
 
 def _send_with_fds(end: socket.socket, frame: bytes, fds: list[int]) -> None:
@@ -145,10 +167,20 @@ def _receive_with_fds(end: socket.socket) -> tuple[bytes, list[int]]:
         raise NotImplementedError("descriptors on Windows")
     else:  # noqa: RET506
         fds = array.array("i")
-        frame, ancillary, _, _ = end.recvmsg(_FRAME.size, socket.CMSG_SPACE(_FDS_MAX * fds.itemsize))
+        room = socket.CMSG_SPACE(_FDS_MAX * fds.itemsize)
+        try:
+            frame, ancillary, flags, _ = end.recvmsg(_FRAME.size, room)
+        except ConnectionResetError:
+            # The other end closed before it had heard all we said. The system says so once, ahead of what the other
+            # end said before: its last words.
+            frame, ancillary, flags, _ = end.recvmsg(_FRAME.size, room)
         for level, kind, data in ancillary:
             if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
                 fds.frombytes(data[: len(data) - len(data) % fds.itemsize])
+        if flags & socket.MSG_CTRUNC:
+            for fd in fds:
+                os.close(fd)
+            raise OSError(errno.EMFILE, "no descriptor left for what a worker sent; raise the limit (`ulimit -n`)")
         for fd in fds:
             os.set_inheritable(fd, False)
         return frame, list(fds)

@@ -7,12 +7,16 @@ what it raised travels as text, never as a pickled exception, so the manager nev
 from __future__ import annotations
 
 import pickle
+import signal
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from stepherd.spec.specs import EnvSpec
 
 T = TypeVar("T")
+
+STACK_SIGNAL: int | None = getattr(signal, "SIGUSR2", None)
+"""What a manager sends when a worker is to write its Python stack into its log; none on Windows."""
 
 
 @dataclass(frozen=True, slots=True)

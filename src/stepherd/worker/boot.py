@@ -24,7 +24,7 @@ from stepherd.transport.bell import Bell, BellBroken, Kind
 from stepherd.transport.block import Block
 from stepherd.transport.control import Control, control_bytes
 from stepherd.transport.layout import Layout
-from stepherd.transport.notes import Closing, Failure, Job, Ready, read_note, write_note
+from stepherd.transport.notes import STACK_SIGNAL, Closing, Failure, Job, Ready, read_note, write_note
 from stepherd.worker.serve import close_envs, serve
 
 EXIT_FAILED = 1
@@ -54,7 +54,10 @@ def live(bell_fd: int) -> int:
 
 def _fit_for_user_code() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the manager's to interpret
-    faulthandler.enable()  # a crash in native code leaves the Python stack in the log
+    log = os.fdopen(os.dup(2), "w")  # an env may close or replace its standard streams
+    faulthandler.enable(log)  # a crash in native code leaves the Python stack in the log
+    if STACK_SIGNAL is not None and hasattr(faulthandler, "register"):
+        faulthandler.register(STACK_SIGNAL, log)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(line_buffering=True)  # what was printed before a kill is in the log
