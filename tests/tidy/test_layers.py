@@ -28,7 +28,7 @@ MAY_IMPORT = {
 }
 """Every room, and the rooms it may import besides itself. A change here is a change of the architecture."""
 
-TOP_MODULES = {"_version"}
+TOP_MODULES = {"_version", "__main__"}
 """Modules outside all rooms that every room may import. `stepherd/__init__.py` itself may import any room."""
 
 NEVER_MEET = [

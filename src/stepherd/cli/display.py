@@ -215,8 +215,9 @@ class _Pen:
     def time_bar(self, time: TimeShares) -> Text:
         line = Text()
         begin = 0.0
+        cells = self.width - len("^C")  # which a terminal echoes right behind it; wrapped, it would shift the picture
         for part, _, shade, letter, colour in _PARTS:
-            end = begin + getattr(time, part) * self.width
+            end = begin + getattr(time, part) * cells
             glyph = letter if not self.is_unicode else "━" if self.has_colours else shade
             line.append(glyph * (round(end) - round(begin)), colour)
             begin = end

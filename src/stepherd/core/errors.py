@@ -4,6 +4,7 @@
     ├── ConfigError        the configuration file or the command line is wrong; lists everything that is
     ├── SpecError          an env has a space, shape or value that cannot be carried
     ├── RunFolderError     the run folder is taken, missing or cannot be resumed
+    │   └── CheckpointError    a checkpoint cannot be written or read; the earlier ones are untouched
     ├── ManagerClosed      a call on an env manager after `close`
     ├── EnvBusy            an action was sent to an env that is not waiting for one
     ├── TooFewReady        a `recv` deadline passed; the answers that arrived stay queued
@@ -15,6 +16,8 @@ Messages are for the person at 3 a.m.: who, what, since when, likely why, what t
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 
 class StepherdError(Exception):
@@ -29,6 +32,9 @@ class ConfigError(StepherdError):
         self.problems = problems
         super().__init__("\n".join(problems))
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.problems,), vars(self)  # or a pool or queue could not unpickle it, and would hang
+
 
 class SpecError(StepherdError):
     """An env has a space, shape or value that cannot be carried; the message names it."""
@@ -36,6 +42,10 @@ class SpecError(StepherdError):
 
 class RunFolderError(StepherdError):
     """The run folder is taken by another run, exists already, is missing, or cannot be resumed."""
+
+
+class CheckpointError(RunFolderError):
+    """A checkpoint cannot be written or read; the message says which, why, and what is still there."""
 
 
 class ManagerClosed(StepherdError):
@@ -56,6 +66,9 @@ class WorkerError(StepherdError):
     def __init__(self, worker_id: int, message: str) -> None:
         self.worker_id = worker_id
         super().__init__(message)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.worker_id, str(self)), vars(self)
 
 
 class EnvNeverReady(WorkerError):

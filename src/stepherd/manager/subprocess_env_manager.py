@@ -197,7 +197,7 @@ def patience_s(spawn_s: float, reset_s: float, step_s: float, backoff_s: float) 
 
 
 def _status(worker: EnvWorker) -> WorkerStatus:
-    state, busy_s = worker.state.value, 0.0
+    state, busy_s = "down" if worker.state is WorkerState.GOING else worker.state.value, 0.0
     if worker.state is WorkerState.UP and worker.memory is not None:
         phase, _, _ = worker.memory.control.phase()
         state = Phase(phase).name.lower()

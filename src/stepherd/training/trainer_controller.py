@@ -20,14 +20,13 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 
-from stepherd.core.errors import SpecError
+from stepherd.core.errors import CheckpointError, SpecError
 from stepherd.manager.open import open_env_manager
 from stepherd.manager.report import CloseReport
 from stepherd.manager.restarts import RestartPolicy
 from stepherd.manager.subprocess_env_manager import SubprocessEnvManager
 from stepherd.training.behavior_trainer import BehaviorTrainer
 from stepherd.training.checkpoints import (
-    CheckpointError,
     Checkpoints,
     SavedRun,
     find_checkpoint,
