@@ -20,6 +20,7 @@ from stepherd._version import __version__
 if TYPE_CHECKING:
     from stepherd.core.deadline import Timeouts
     from stepherd.core.errors import (
+        CheckpointError,
         ConfigError,
         EnvBusy,
         EnvNeverReady,
@@ -58,6 +59,7 @@ __all__ = [
     "ConfigError",
     "SpecError",
     "RunFolderError",
+    "CheckpointError",
     "ManagerClosed",
     "EnvBusy",
     "TooFewReady",

@@ -80,6 +80,8 @@ def behavior_name(env: Any) -> str:
 
 def _write_reward(reward: Any, steps: BehaviorSteps) -> None:
     try:
+        if reward is None or isinstance(reward, str):  # numpy would take them for NaN and for what the text says
+            raise TypeError
         steps.reward[0] = reward
     except (TypeError, ValueError) as error:
         raise SpecError(f"the reward is {reward!r}, which is not a number") from error

@@ -46,17 +46,21 @@ def write_leaf(value: Any, array: AnyArray, path: Path) -> None:
             f"observation {path_name(path)!r} has shape {source.shape}, "
             f"but the observation space declares {array.shape}"
         )
-    try:
-        np.copyto(array, source, casting="same_kind")
-    except TypeError as error:
-        if source.dtype.kind in "iub" and array.dtype.kind in "iu":  # counts in another integer type: exact or wrong
+    if source.dtype == array.dtype:
+        array[...] = source
+        return
+    if source.dtype.kind in "iub" and array.dtype.kind in "iu":
+        array[...] = source  # numpy lets a count wrap around in a smaller type: exact or wrong
+        carried = np.array_equal(array, source)
+    else:
+        carried = np.can_cast(source.dtype, array.dtype, "same_kind")
+        if carried:
             array[...] = source
-            if np.array_equal(array, source):
-                return
+    if not carried:
         raise SpecError(
             f"observation {path_name(path)!r} is {source.dtype}, but the observation space declares {array.dtype}; "
             "carrying it would change its values"
-        ) from error
+        )
 
 
 def path_name(path: Path) -> str:
@@ -94,7 +98,7 @@ def action_reader(space: Any) -> Callable[[Actions], Any]:
     dtype: Any = space.dtype
     if isinstance(space, spaces.Discrete):
         first = int(space.start)
-        return lambda actions: dtype.type(actions.discrete[0, 0] + first)
+        return lambda actions: dtype.type(int(actions.discrete[0, 0]) + first)
     shape = space.shape
     start = space.start if isinstance(space, spaces.MultiDiscrete) else np.zeros(shape, dtype)
     return lambda actions: (actions.discrete[0].reshape(shape) + start).astype(dtype)

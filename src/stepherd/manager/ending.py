@@ -9,7 +9,7 @@ from stepherd.core.deadline import Deadline
 from stepherd.manager.env_worker import EnvWorker, WorkerState
 from stepherd.manager.launch import Backend, Link
 from stepherd.process.shutdown import end_all
-from stepherd.transport.bell import BellBroken, Kind, Message
+from stepherd.transport.bell import BellBroken, Kind
 from stepherd.transport.notes import Closing, Failure, read_note
 
 
@@ -21,20 +21,23 @@ def end_workers(
     Blocks for at most `2 * grace_s + kill_s`. Afterwards each worker is down and knows its exit and its problems.
     """
     alive = {worker.link: worker for worker in workers if worker.state is not WorkerState.DOWN and worker.link}
+    ended_before = {link for link in alive if link.look() is not None}
+    last_words: dict[Link, Kind] = {}
 
     def wait(deadline: Deadline) -> None:
         for link in backend.wait(deadline):
-            _hear(link, alive.get(link))
+            _hear(link, alive.get(link), last_words)
 
     leaked: Sequence[Link] = ()
     try:
         leaked = end_all([*alive, *corpses], ask=_ask, wait=wait, grace_s=grace_s, kill_s=kill_s, clock=backend.clock)
     finally:
         for link, worker in alive.items():
-            _note_end(worker, link)
+            _note_end(worker, link, last_words.get(link), ended_before=link in ended_before)
         for worker in workers:
-            worker.leaked = worker.link in leaked
-            worker.exit = worker.link.look() if worker.link is not None else None
+            if worker.link is not None:
+                worker.exit = worker.link.look()
+                worker.leaked = worker.exit is None or worker.link in leaked
             worker.state = WorkerState.DOWN
 
 
@@ -43,27 +46,31 @@ def _ask(link: Link) -> None:
         link.ring(Kind.CLOSE)
 
 
-def _hear(link: Link, worker: EnvWorker | None) -> None:
-    message = link.hear()
-    if message is None or message.kind is Kind.GONE:
+def _hear(link: Link, worker: EnvWorker | None, last_words: dict[Link, Kind]) -> None:
+    has_ended = link.look() is not None  # asked first: then all it ever said can be heard now
+    while (message := link.hear()) is not None and message.kind is not Kind.GONE:
+        last_words[link] = message.kind
+        if worker is not None and message.kind is Kind.CLOSED:
+            worker.problems.extend(read_note(message.note, Closing).problems)
+        elif worker is not None and message.kind is Kind.FAILED:
+            failure = read_note(message.note, Failure)
+            worker.error = f"while {worker.doing()}: {failure.error}\n{failure.traceback}".rstrip()
+    if has_ended or message is not None:
         link.hang_up()
-    elif worker is not None:
-        _note_last_words(worker, message)
 
 
-def _note_last_words(worker: EnvWorker, message: Message) -> None:
-    if message.kind is Kind.CLOSED:
-        worker.problems.extend(read_note(message.note, Closing).problems)
-    elif message.kind is Kind.FAILED:
-        failure = read_note(message.note, Failure)
-        worker.error = f"while {worker.doing()}: {failure.error}\n{failure.traceback}".rstrip()
-
-
-def _note_end(worker: EnvWorker, link: Link) -> None:
+def _note_end(worker: EnvWorker, link: Link, last_words: Kind | None, *, ended_before: bool) -> None:
     status = link.look()
+    doing = f"while {worker.doing()}"
     if status is None:
-        worker.problems.append(f"it could not be ended while {worker.doing()}")
+        worker.problems.append(f"it could not be ended {doing}")
+    elif last_words is Kind.FAILED or (last_words is Kind.CLOSED and status.clean):
+        return
+    elif ended_before:
+        worker.problems.append(f"it had ended before it was asked to, {doing}: {status}")
+    elif last_words is Kind.CLOSED:
+        worker.problems.append(f"its envs were closed, but its process did not end by itself: {status}")
     elif status.signal is not None:
-        worker.problems.append(f"it did not end when asked, while {worker.doing()}: {status}")
-    elif not status.clean and worker.error is None:
-        worker.problems.append(f"it ended badly, while {worker.doing()}: {status}")
+        worker.problems.append(f"it did not end when asked, {doing}: {status}")
+    else:
+        worker.problems.append(f"it ended badly, {doing}: {status}")

@@ -66,7 +66,7 @@ def open_env_manager(
         restarts=restarts,
         on_event=on_event or _ignore,
     )
-    patience = patience_s(timeouts.spawn_s, timeouts.reset_s, timeouts.step_s, restarts.backoff_max_s)
+    patience = patience_s(timeouts, restarts.backoff_max_s, envs_per_worker)
     return SubprocessEnvManager(supervisor, seeds, patience, timeouts.grace_s)
 
 

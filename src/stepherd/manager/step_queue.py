@@ -17,6 +17,7 @@ class EnvState(enum.IntEnum):
     READY = 2  # answered, not taken
     LOST = 3  # answered with the first observation after a restart, not taken
     DOWN = 4  # its worker is being replaced
+    RETURNING = 5  # its worker was replaced and is resetting it
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +49,10 @@ class StepQueue:
         """Return the state of one env."""
         return self._states[env_id]
 
+    def is_asked(self, env_id: int) -> bool:
+        """Return whether an env's worker owes an answer."""
+        return self._states[env_id] in (EnvState.BUSY, EnvState.RETURNING)
+
     def check_sendable(self, env_ids: Iterable[int]) -> None:
         """Check that each env can take an action.
 
@@ -69,10 +74,14 @@ class StepQueue:
         """Note that an env was asked for something."""
         self._set(env_id, EnvState.BUSY)
 
-    def mark_ready(self, env_id: int, lost: bool) -> None:
+    def mark_returning(self, env_id: int) -> None:
+        """Note that an env is being reset because its worker was replaced; its caller need not know yet."""
+        self._set(env_id, EnvState.RETURNING)
+
+    def mark_ready(self, env_id: int) -> None:
         """Note that an env has answered."""
-        assert self._states[env_id] is EnvState.BUSY, f"env {env_id} answered unasked"
-        self._set(env_id, EnvState.LOST if lost else EnvState.READY)
+        assert self.is_asked(env_id), f"env {env_id} answered unasked"
+        self._set(env_id, EnvState.READY if self._states[env_id] is EnvState.BUSY else EnvState.LOST)
 
     def mark_free(self, env_id: int) -> None:
         """Note that an env waits for a first reset."""
@@ -98,7 +107,7 @@ class StepQueue:
             free=tally[EnvState.FREE],
             busy=tally[EnvState.BUSY],
             ready=tally[EnvState.READY] + tally[EnvState.LOST],
-            down=tally[EnvState.DOWN],
+            down=tally[EnvState.DOWN] + tally[EnvState.RETURNING],
         )
 
     def _set(self, env_id: int, state: EnvState) -> None:

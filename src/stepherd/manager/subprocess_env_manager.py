@@ -14,7 +14,7 @@ from types import TracebackType
 
 import numpy as np
 
-from stepherd.core.deadline import Deadline
+from stepherd.core.deadline import Deadline, Timeouts
 from stepherd.core.errors import ManagerClosed, TooFewReady
 from stepherd.core.waiting import TICK_S
 from stepherd.manager.env_manager import WorkerStatus
@@ -58,6 +58,8 @@ class SubprocessEnvManager:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if kind is not None and os.getpid() != self._owner_pid:
+            return  # a forked copy of the owner on its way out, which must not be told something else now
         self.close()
 
     @property
@@ -82,7 +84,7 @@ class SubprocessEnvManager:
         if seed is not None:
             self._seeds.root = seed
         deadline = Deadline.after(self._patience_s, supervisor.clock)
-        while supervisor.queue.counts().busy and not deadline.passed:
+        while any(supervisor.queue.is_asked(env_id) for env_id in range(self.n_envs)) and not deadline.passed:
             supervisor.turn(deadline)
         supervisor.take(delivered=False)
         supervisor.was_reset = True
@@ -122,8 +124,9 @@ class SubprocessEnvManager:
         """See `EnvManager`."""
         rows, supervisor = self._open_rows(), self._supervisor
         supervisor.draining = True
-        deadline = self._deadline(within_s)
-        while supervisor.queue.counts().busy and not deadline.passed:
+        deadline, last_look = self._deadline(within_s), False
+        while supervisor.queue.counts().busy and not last_look:
+            last_look = deadline.passed
             supervisor.turn(deadline)
         return rows.gather(supervisor.workers, supervisor.take(delivered=True))
 
@@ -149,6 +152,9 @@ class SubprocessEnvManager:
         supervisor = self._supervisor
         if supervisor.broken is not None:
             raise supervisor.broken
+        if min_envs == 0:
+            supervisor.turn(Deadline.after(0.0, supervisor.clock))  # whatever lies there
+        last_look = False
         while True:
             counts = supervisor.queue.counts()
             # By default everybody in flight, but nobody waits for a worker that is being replaced.
@@ -157,8 +163,9 @@ class SubprocessEnvManager:
                 return
             if counts.ready + counts.busy + counts.down < wanted:
                 raise TooFewReady(f"{wanted} answers were asked for, but there are only {counts}")
-            if deadline.passed:
+            if last_look:
                 raise TooFewReady(f"{wanted} answers were asked for; when time ran out there were {counts}")
+            last_look = deadline.passed  # even without any time, what lies there already is taken in
             supervisor.turn(deadline)
 
     def _deadline(self, within_s: float | None) -> Deadline:
@@ -188,12 +195,14 @@ class EnvSeeds:
         return int(np.random.SeedSequence((self.root, env_id, generation)).generate_state(1)[0] >> 1)
 
 
-def patience_s(spawn_s: float, reset_s: float, step_s: float, backoff_s: float) -> float:
+def patience_s(timeouts: Timeouts, backoff_s: float, envs_per_worker: int) -> float:
     """Return a bound within which every env has answered or its worker has been given up.
 
-    The longest way round: a step that is late, the back-off, a new process, its reset.
+    The longest way round: every env of a worker takes all of its time for a step and for the reset after it, the last
+    of them too much; then the back-off, a new process and the resets of all its envs.
     """
-    return step_s + backoff_s + spawn_s + reset_s + 4 * TICK_S
+    first = envs_per_worker * (timeouts.step_s + timeouts.reset_s)
+    return first + backoff_s + timeouts.spawn_s + envs_per_worker * timeouts.reset_s + 4 * TICK_S
 
 
 def _status(worker: EnvWorker) -> WorkerStatus:

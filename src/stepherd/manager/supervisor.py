@@ -67,7 +67,6 @@ class Supervisor:
         self._env_name, self._timeouts, self._on_event = env_name, timeouts, on_event
         self._layout: Layout | None = None
         self._asked = [Command.RESET] * len(self.queue)
-        self._lost: set[int] = set()
         self._corpses: list[Link] = []
         self._worker_of: dict[Link, EnvWorker] = {}
         self._next_check = 0.0
@@ -80,11 +79,12 @@ class Supervisor:
         """
         for worker in self.workers:
             self._spawn(worker)
-        deadline = Deadline.after(self._timeouts.spawn_s + TICK_S, self.clock)
         while any(worker.state is not WorkerState.UP for worker in self.workers):
-            self.turn(deadline)
+            self.turn(Deadline.after(self._timeouts.spawn_s, self.clock))
 
-    def ask(self, env_ids: Iterable[int], command: Command, seed_of: Callable[[int], int | None]) -> None:
+    def ask(
+        self, env_ids: Iterable[int], command: Command, seed_of: Callable[[int], int | None], returning: bool = False
+    ) -> None:
         """Ask some free envs of living workers for a command, and ring each of their workers once. Never blocks."""
         now = self.clock()
         rung: dict[int, EnvWorker] = {}
@@ -100,7 +100,10 @@ class Supervisor:
             if command is Command.STEP:
                 worker.ledger.sent += 1
                 worker.sent_to_env[index] += 1
-            self.queue.mark_busy(env_id)
+            if returning:
+                self.queue.mark_returning(env_id)
+            else:
+                self.queue.mark_busy(env_id)
             rung[worker.worker_id] = worker
         for worker in rung.values():
             try:
@@ -140,6 +143,8 @@ class Supervisor:
             worker = self._worker_of.get(link)
             if worker is not None:
                 self._hear(worker)
+            else:  # somebody killed has ended, and would wake every wait until he is reaped
+                self._reap_corpses()
         now = self.clock()
         if now >= self._next_check:
             self._check(now)
@@ -163,7 +168,7 @@ class Supervisor:
         return self.workers[env_id // len(self.workers[0].env_ids)]
 
     def _is_busy(self, worker: EnvWorker) -> bool:
-        return any(self.queue.state(env_id) is EnvState.BUSY for env_id in worker.env_ids)
+        return any(self.queue.is_asked(env_id) for env_id in worker.env_ids)
 
     # What happens to workers.
 
@@ -178,16 +183,31 @@ class Supervisor:
             log.debug("worker %d ended before it got its job; its end will be noticed", worker.worker_id)
 
     def _hear(self, worker: EnvWorker) -> None:
+        """Take in what a worker has said, or see whether it has ended.
+
+        It rings at most once for each env that was asked; whoever hears less at a time lets rings pile up until its
+        last words find no room.
+        """
         assert worker.link is not None
-        message = worker.link.hear()
-        if message is None or message.kind is Kind.GONE:
-            self._look(worker, gone=message is not None)
-        elif message.kind is Kind.RING and worker.state is WorkerState.UP:
+        for n_heard in range(len(worker.env_ids)):
+            message = worker.link.hear()
+            if message is None or message.kind is Kind.GONE:
+                if message is not None or not n_heard:
+                    self._look(worker, gone=message is not None)
+                return
+            self._take_in(worker, message)
+            if worker.state is WorkerState.DOWN:
+                return
+
+    def _take_in(self, worker: EnvWorker, message: Message) -> None:
+        if message.kind is Kind.RING and worker.state is WorkerState.UP:
             self._mark_answers(worker)
         elif message.kind is Kind.READY and worker.state is WorkerState.SPAWNING:
             self._welcome(worker, message)
         elif message.kind is Kind.FAILED:
             self._fail(worker, failures.raised(read_note(message.note, Failure)))
+        elif worker.verdict is not None:
+            log.debug("worker %d has answered after it was given up", worker.worker_id)
         else:
             self._fail(worker, failures.out_of_step(f"{message.kind.name} while {worker.state.value}"))
 
@@ -195,16 +215,14 @@ class Supervisor:
         assert worker.memory is not None
         control = worker.memory.control
         for index, env_id in enumerate(worker.env_ids):
-            if self.queue.state(env_id) is EnvState.BUSY and control.done(index) == control.request(index):
-                self.queue.mark_ready(env_id, lost=env_id in self._lost)
-                self._lost.discard(env_id)
+            if self.queue.is_asked(env_id) and control.done(index) == control.request(index):
+                self.queue.mark_ready(env_id)
 
     def _welcome(self, worker: EnvWorker, message: Message) -> None:
         spec = read_note(message.note, Ready).spec
         if self.spec is None or self._layout is None:
             self.spec, self._layout = spec, Layout.of(spec)
         if spec != self.spec:
-            worker.take_block(spec, Layout.of(spec), message.block_fd)
             self._fail(worker, failures.out_of_step(f"its envs are {spec}, those of the other workers {self.spec}"))
             return
         worker.take_block(spec, self._layout, message.block_fd)
@@ -213,8 +231,8 @@ class Supervisor:
         for env_id in worker.env_ids:
             self.queue.mark_free(env_id)
         if self.was_reset:
-            self._lost.update(worker.env_ids)
-            self.ask(worker.env_ids, Command.RESET, lambda env_id: self._seed_of(env_id, worker.generation))
+            generation = worker.generation
+            self.ask(worker.env_ids, Command.RESET, lambda env_id: self._seed_of(env_id, generation), returning=True)
 
     def _look(self, worker: EnvWorker, gone: bool) -> None:
         """See whether a worker has ended. A closed bell alone is not the end yet: how it ended is known in a moment."""
@@ -225,13 +243,19 @@ class Supervisor:
                 worker.state, worker.going_since = WorkerState.GOING, self.clock()
                 self._next_check = min(self._next_check, worker.going_since + EXIT_KNOWN_S / 10)
         exit_status = worker.link.look()
-        if exit_status is not None:
-            worker.exit = exit_status
-            self._fail(worker, worker.verdict or failures.died(exit_status))
+        if exit_status is None:
+            return
+        # It can have spoken since we last listened, and says nothing more now.
+        while (message := worker.link.hear()) is not None and message.kind is not Kind.GONE:
+            self._take_in(worker, message)
+            if worker.state is WorkerState.DOWN:
+                return
+        worker.exit = exit_status
+        self._fail(worker, worker.verdict or failures.died(exit_status))
 
     def _check(self, now: float) -> None:
         """Look at everything that may change without a message: lateness, silent deaths, respawns, corpses."""
-        self._corpses = [link for link in self._corpses if not link.reap()]
+        self._reap_corpses()
         self._next_check = now + TICK_S
         for worker in self.workers:
             if worker.state is WorkerState.DOWN:
@@ -241,6 +265,9 @@ class Supervisor:
             self._look(worker, gone=False)
             self._check_lateness(worker, now)
 
+    def _reap_corpses(self) -> None:
+        self._corpses = [link for link in self._corpses if not link.reap()]
+
     def _respawn_if_due(self, worker: EnvWorker, now: float) -> None:
         assert worker.respawn_at is not None
         if now < worker.respawn_at:
@@ -249,8 +276,10 @@ class Supervisor:
         try:
             self._spawn(worker)
         except OSError as error:  # no more processes or memory just now: the next attempt costs budget as well
-            worker.respawn_at = None
-            self._decide(worker, Cause("died", f"could not be started again: {error}"), now)
+            text = f"Worker {worker.worker_id} could not be started again: {error}\nBefore that: {worker.error}"
+            self._decide(worker, "died", text, now)
+            if worker.respawn_at is not None:
+                worker.respawn_at = max(worker.respawn_at, now + TICK_S)
 
     def _check_lateness(self, worker: EnvWorker, now: float) -> None:
         limit = self._limit(worker)
@@ -277,12 +306,12 @@ class Supervisor:
             return "", STACK_S if worker.verdict else EXIT_KNOWN_S, worker.going_since
         if worker.state is WorkerState.SPAWNING:
             return "spawn_s", timeouts.spawn_s, worker.spawned_at
-        busy = [env_id for env_id in worker.env_ids if self.queue.state(env_id) is EnvState.BUSY]
+        busy = [env_id for env_id in worker.env_ids if self.queue.is_asked(env_id)]
         if not busy:
             return None
         assert worker.memory is not None
         phase, _, since = worker.memory.control.phase()
-        if phase is Phase.IDLE:
+        if phase in (Phase.IDLE, Phase.SPAWNING):  # the latter for a moment after it was ready
             since = max(since, worker.asked_at)
             resets = any(self._asked[env_id] is Command.RESET for env_id in busy)
         else:
@@ -304,7 +333,7 @@ class Supervisor:
         if not link.reap():
             self._corpses.append(link)
         worker.state = WorkerState.DOWN
-        self._decide(worker, cause, self.clock())
+        self._decide(worker, cause.kind, text, self.clock())
 
     def _write_off(self, worker: EnvWorker, cause: str, *, keep_answers: bool) -> None:
         if worker.memory is None:
@@ -316,19 +345,15 @@ class Supervisor:
                 continue
             if state in (EnvState.BUSY, EnvState.READY) and self._asked[env_id] is Command.STEP:
                 worker.write_off(index, cause)
-            self._lost.discard(env_id)
             self.queue.mark_down(env_id)
 
-    def _decide(self, worker: EnvWorker, cause: Cause, now: float) -> None:
-        text = worker.error or cause.what
+    def _decide(self, worker: EnvWorker, cause: str, text: str, now: float) -> None:
         respawn_at = None
         if worker.was_ready and not self.draining:
             respawn_at = worker.restarts.book(now)
         worker.respawn_at = respawn_at
         restart_in_s = None if respawn_at is None else respawn_at - now
-        self._on_event(
-            events.WorkerFailed(worker.worker_id, worker.pid, worker.generation, cause.kind, text, restart_in_s)
-        )
+        self._on_event(events.WorkerFailed(worker.worker_id, worker.pid, worker.generation, cause, text, restart_in_s))
         if respawn_at is not None:
             log.warning("%s\nIt is replaced by a new process.", text)
             self._next_check = min(self._next_check, respawn_at)

@@ -45,7 +45,6 @@ class Child:
         except BaseException:
             self._leash.slip()
             raise
-        self._leash.hand_over()
         self._exit: Exit | None = None
         self.exit_fd = leash.open_exit_fd(self._popen.pid)
         """Readable once the child has ended; -1 where the platform has no such thing."""

@@ -5,6 +5,8 @@
 
 The parent holds the only write end. When it closes, on purpose or because the parent is gone, the kernel itself
 signals the group; no code of the worker has to run, so a worker stuck in native code dies as well.
+The kernel signals for as long as anybody has the read end open. So the parent keeps a copy of that too: a worker may
+be gone already, and its simulator have closed what it inherited, as everything that Python's `subprocess` starts does.
 This is one of three modules that ask which platform they are on.
 """
 
@@ -26,24 +28,21 @@ _open_leashes: weakref.WeakSet[Leash] = weakref.WeakSet()
 
 
 class Leash:
-    """The parent's end. Holds `child_end` only until `hand_over`."""
+    """The parent's end, and its copy of the child's."""
 
     def __init__(self) -> None:
-        self.child_end, self._write_end = os.pipe()  # both close-on-exec (PEP 446)
+        # Both close-on-exec (PEP 446). The read end has the lower number, and when a process ends, Linux (4.4 and
+        # later) is done with the highest number first: so the write end closes while the read end is still open.
+        self.child_end, self._write_end = os.pipe()
         _open_leashes.add(self)
-
-    def hand_over(self) -> None:
-        """Close the parent's copy of the child's end, after the child has been started."""
-        if self.child_end >= 0:
-            os.close(self.child_end)
-            self.child_end = -1
 
     def slip(self) -> None:
         """Let go: the kernel kills the worker's group. Does nothing the second time. Never blocks."""
-        self.hand_over()
         if self._write_end >= 0:
             os.close(self._write_end)
             self._write_end = -1
+            os.close(self.child_end)  # only now, or there would be nobody left to signal
+            self.child_end = -1
 
 
 def _slip_in_forked_child() -> None:

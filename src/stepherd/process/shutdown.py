@@ -58,11 +58,14 @@ def end_all(
     try:
         for rung, seconds in ((ask, grace_s), (_terminate, grace_s)):
             _climb(children, rung, wait, Deadline.after(seconds, clock))
+        wait(Deadline.after(0.0, clock))  # who ended since the last wait had last words too
     finally:
-        _climb(children, _kill, wait, Deadline.after(kill_s, clock))
-        leaked = [child for child in children if not child.reap()]
-        for child in leaked:
-            child.abandon()
+        try:
+            _climb(children, _kill, wait, Deadline.after(kill_s, clock))
+        finally:  # also after a second Ctrl-C: what was killed is reaped, and nothing of ours stays open
+            leaked = [child for child in children if not child.reap()]
+            for child in leaked:
+                child.abandon()
     return leaked
 
 

@@ -25,7 +25,7 @@ from stepherd.transport.block import Block
 from stepherd.transport.control import Control, control_bytes
 from stepherd.transport.layout import Layout
 from stepherd.transport.notes import STACK_SIGNAL, Closing, Failure, Job, Ready, read_note, write_note
-from stepherd.worker.serve import close_envs, serve
+from stepherd.worker.serve import close_envs, headline_of, message_of, serve
 
 EXIT_FAILED = 1
 _OUR_CODE = str(Path(__file__).parent.parent) + os.sep
@@ -94,14 +94,9 @@ def _fail(bell: Bell, error: BaseException) -> int:
 
 
 def _failure_of(error: BaseException) -> Failure:
-    try:
-        text = str(error)
-    except Exception:  # noqa: BLE001 - an error whose text raises is still an error to report
-        text = "(its message cannot be shown: str() of it raises)"
-    headline = f"{type(error).__name__}: {text}" if text else type(error).__name__
     if isinstance(error, StepherdError):
-        return Failure(text, "")  # ours are written for people; where in our code they arose helps nobody
-    return Failure(headline, _traceback_of(error))
+        return Failure(message_of(error), "")  # ours are written for people; where in our code they arose helps nobody
+    return Failure(headline_of(error), _traceback_of(error))
 
 
 def _traceback_of(error: BaseException) -> str:
@@ -110,7 +105,7 @@ def _traceback_of(error: BaseException) -> str:
         frames = frames.tb_next  # how we came to call the env helps nobody
     try:
         text = "".join(traceback.format_exception(type(error), error, frames or error.__traceback__))
-    except Exception:  # noqa: BLE001 - the same
+    except BaseException:  # noqa: BLE001 - user code again: the texts of the error and of all its causes
         text = "".join(traceback.format_tb(error.__traceback__))
     half = TRACEBACK_CHARACTERS_MAX // 2
     if len(text) > 2 * half:

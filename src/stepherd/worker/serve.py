@@ -17,6 +17,7 @@ from stepherd.transport.layout import Layout
 
 # With slow envs the manager learns of each answer at once; with fast ones, of all together.
 RING_AT_LEAST_NS = 1_000_000
+MESSAGE_CHARACTERS_MAX = 20_000  # some errors quote all they were given
 
 
 def serve(bell: Bell, block: Block, control: Control, envs: Sequence[Env]) -> None:
@@ -52,8 +53,23 @@ def close_envs(envs: Sequence[Env], control: Control) -> tuple[str, ...]:
         try:
             env.close()
         except BaseException as error:  # noqa: BLE001 - user code; the other envs must be closed too
-            problems.append(f"close() raised {type(error).__name__}: {error}")
+            problems.append(f"close() raised {headline_of(error)}")
     return tuple(problems)
+
+
+def headline_of(error: BaseException) -> str:
+    """Return `ValueError: the message`, whatever happens when the error is asked for its message."""
+    message = message_of(error)
+    return f"{type(error).__name__}: {message}" if message else type(error).__name__
+
+
+def message_of(error: BaseException) -> str:
+    """Return the error's message, cut to a length that can be shown."""
+    try:
+        message = str(error)[: MESSAGE_CHARACTERS_MAX + 1]
+    except BaseException:  # noqa: BLE001 - user code; an error whose message raises is still an error to report
+        return "(its message cannot be shown: str() of it raises)"
+    return message if len(message) <= MESSAGE_CHARACTERS_MAX else f"{message[:-1]} … (cut off here)"
 
 
 def _answer(control: Control, index: int, env: Env, steps: EnvSteps, actions: EnvActions) -> int:
