@@ -43,7 +43,7 @@ class PPOSettings:
     """Whether `epsilon` also bounds how far a value estimate moves in one update, as ML-Agents after 4.1.0.
 
     Off, because `epsilon` is absolute: with returns much larger than 1 the critic cannot keep up. Measured on
-    Acrobot-v1 (200,000 steps, returns down to -80): -92 without, -180 with; Pendulum-v1: -250 without, -1,140 with.
+    Acrobot-v1 (200,000 steps, returns down to -80): -93 without, -181 with; Pendulum-v1: -247 without, -1,137 with.
     In ML-Agents 1.1.0 a bug clips around the returns, which amounts to not clipping. When on, scale rewards with
     `strength` so that returns are of the order of 1."""
 

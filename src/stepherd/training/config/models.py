@@ -53,6 +53,8 @@ class PPOHyperparameters(Settings):
     lambd: Fraction = 0.95
     """The lambda of GAE."""
     num_epoch: AtLeastOne = 3
+    clip_values: Bool = False
+    """Ours: whether one update may also move a value estimate by `epsilon` at most; see docs/design/0003."""
 
     @model_validator(mode="after")
     def _complete(self) -> PPOHyperparameters:

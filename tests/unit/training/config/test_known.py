@@ -29,7 +29,10 @@ ML_AGENTS_KEYS: dict[KeyPath, str] = {
     ("checkpoint_settings",): "run_id initialize_from resume force inference results_dir",
     ("torch_settings",): "device",
 }
-OURS: dict[KeyPath, str] = {("env_settings",): "envs_per_worker spawn_s reset_s step_s grace_s kill_s"}
+OURS: dict[KeyPath, str] = {
+    ("env_settings",): "envs_per_worker spawn_s reset_s step_s grace_s kill_s",
+    ("behaviors", "*", "hyperparameters"): "clip_values",
+}
 
 
 def problems(text: str) -> list[str]:

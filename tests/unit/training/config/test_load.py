@@ -355,3 +355,11 @@ def test_a_seed_of_minus_one_is_drawn_from_ml_agents_range() -> None:
 
 def test_a_seed_that_is_written_stays() -> None:
     assert config_from_text("env_settings: {seed: 0}\n").env_settings.seed == 0
+
+
+def test_a_run_cannot_be_initialized_from_itself() -> None:
+    with pytest.raises(ConfigError) as caught:
+        config_from_text("checkpoint_settings:\n  run_id: a\n  initialize_from: a\n", "f.yaml")
+
+    assert "f.yaml:3" in str(caught.value)
+    assert "resume it" in str(caught.value)
