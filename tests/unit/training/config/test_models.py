@@ -36,6 +36,7 @@ def test_the_defaults_of_a_behavior_are_those_of_ml_agents() -> None:
             "epsilon_schedule": "linear",
             "lambd": 0.95,
             "num_epoch": 3,
+            "clip_values": False,  # ours
         },
         "network_settings": {"normalize": False, "hidden_units": 128, "num_layers": 2, "deterministic": False},
         "reward_signals": {"extrinsic": {"gamma": 0.99, "strength": 1.0}},
