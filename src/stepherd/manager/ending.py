@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from stepherd.core.deadline import Deadline
+from stepherd.manager import failures
 from stepherd.manager.env_worker import EnvWorker, WorkerState
 from stepherd.manager.launch import Backend, Link
 from stepherd.process.shutdown import end_all
-from stepherd.transport.bell import BellBroken, Kind
-from stepherd.transport.notes import Closing, Failure, read_note
+from stepherd.transport.bell import BellBroken, Kind, Message
+from stepherd.transport.notes import Closing, read_note
 
 
 def end_workers(
-    workers: Sequence[EnvWorker], corpses: Sequence[Link], backend: Backend, grace_s: float, kill_s: float
+    workers: Sequence[EnvWorker], corpses: Mapping[Link, EnvWorker], backend: Backend, grace_s: float, kill_s: float
 ) -> None:
     """End all workers, and the killed processes nobody has reaped yet.
 
@@ -34,10 +35,11 @@ def end_workers(
     finally:
         for link, worker in alive.items():
             _note_end(worker, link, last_words.get(link), ended_before=link in ended_before)
+        for link, worker in [*corpses.items(), *alive.items()]:
+            if link.look() is None or link in leaked:
+                worker.leaked_pids.append(link.pid)
         for worker in workers:
-            if worker.link is not None:
-                worker.exit = worker.link.look()
-                worker.leaked = worker.exit is None or worker.link in leaked
+            worker.exit = worker.link.look() if worker.link is not None else None
             worker.state = WorkerState.DOWN
 
 
@@ -51,12 +53,19 @@ def _hear(link: Link, worker: EnvWorker | None, last_words: dict[Link, Kind]) ->
     while (message := link.hear()) is not None and message.kind is not Kind.GONE:
         last_words[link] = message.kind
         if worker is not None and message.kind is Kind.CLOSED:
-            worker.problems.extend(read_note(message.note, Closing).problems)
+            worker.problems.extend(_problems_in(message))
         elif worker is not None and message.kind is Kind.FAILED:
-            failure = read_note(message.note, Failure)
-            worker.error = f"while {worker.doing()}: {failure.error}\n{failure.traceback}".rstrip()
+            cause = failures.said(message)
+            worker.error = f"while {worker.doing()}: {cause.what}\n{cause.details}".rstrip()
     if has_ended or message is not None:
         link.hang_up()
+
+
+def _problems_in(message: Message) -> tuple[str, ...]:
+    try:
+        return read_note(message.note, Closing).problems
+    except failures.UNREADABLE as error:
+        return (failures.unreadable(message, error).what,)
 
 
 def _note_end(worker: EnvWorker, link: Link, last_words: Kind | None, *, ended_before: bool) -> None:

@@ -90,7 +90,8 @@ class EnvWorker:
         self.error: str | None = None
         self.exit: Exit | None = None
         self.problems: list[str] = []
-        self.leaked = False
+        self.leaked_pids: list[int] = []
+        """Its processes that could not be ended; not only the last one."""
 
     @property
     def pid(self) -> int:
@@ -126,6 +127,13 @@ class EnvWorker:
             self.memory = None
             self.link.drop()
 
+    def owed(self) -> list[int]:
+        """Return the envs it was asked for and has not answered, whether anybody has listened since or not."""
+        if self.memory is None:
+            return []
+        control = self.memory.control
+        return [env_id for i, env_id in enumerate(self.env_ids) if control.request(i) != control.done(i)]
+
     def write_off(self, index: int, cause: str) -> None:
         """Account for a step of its env number `index` whose outcome nobody will get."""
         assert self.memory is not None
@@ -159,11 +167,12 @@ class EnvWorker:
             discarded=dict(self.ledger.discarded),
             unbegun=self.ledger.unbegun,
             error=self.error,
-            leaked=self.leaked,
+            leaked=bool(self.leaked_pids),
+            leaked_pids=tuple(self.leaked_pids),
             problems=tuple(self.problems),
         )
 
     def _exit_in_words(self) -> str:
         if self.link is None:
             return "never started"
-        return "still runs" if self.leaked else str(self.exit)
+        return "still runs" if self.exit is None else str(self.exit)

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import pickle
+
 from stepherd.manager.env_worker import Cause, EnvWorker
 from stepherd.process.exits import Exit
-from stepherd.transport.notes import Failure
+from stepherd.transport.bell import Message
+from stepherd.transport.notes import Failure, read_note
+
+# What bytes that are no note of ours raise when they are read.
+UNREADABLE = (TypeError, ValueError, EOFError, LookupError, AttributeError, ImportError, pickle.UnpicklingError)
 
 
 def died(exit_status: Exit | None) -> Cause:
@@ -21,6 +27,22 @@ def died(exit_status: Exit | None) -> Cause:
             "ended by itself with code 0 in the middle of its work; an env that calls sys.exit or os._exit does this",
         )
     return Cause("died", str(exit_status))
+
+
+def said(message: Message) -> Cause:
+    """It says itself why it failed, if what it says can be read."""
+    try:
+        return raised(read_note(message.note, Failure))
+    except UNREADABLE as error:
+        return unreadable(message, error)
+
+
+def unreadable(message: Message, error: Exception) -> Cause:
+    """It sent what cannot be read."""
+    return out_of_step(
+        f"its {message.kind.name} note cannot be read ({error!r}). Does an env write to descriptors that are not its "
+        "own, or does the worker import another version of Stepherd?"
+    )
 
 
 def raised(failure: Failure) -> Cause:

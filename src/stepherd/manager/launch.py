@@ -32,6 +32,12 @@ ONE_THREAD = (
     "NUMEXPR_NUM_THREADS",
     "VECLIB_MAXIMUM_THREADS",
 )
+# `python -m stepherd.worker`, but for one thing: that would look for every module in the current folder first, where a
+# file called `queue.py` or `random.py` would keep a worker from starting, though not its manager.
+START = (
+    "import sys; sys.path[:1] = filter(None, sys.path[:1]); "
+    "from stepherd.worker.__main__ import main; sys.exit(main(sys.argv[1:]))"
+)
 LOG_TAIL_BYTES = 8192
 LOG_TAIL_LINES = 40  # a stack of usual depth and what was printed before it
 
@@ -101,21 +107,21 @@ class LocalLink:
         self._waiter = waiter
         self._log, self._log_path = log, log_path
         self._block: Block | None = None
-        bell, theirs = Bell.pair()
-        self._bell = bell
+        self._offered_block_fd = -1
+        """The descriptor of a block that came and was not mapped."""
+        self._bell, theirs = Bell.pair()
         with theirs:
             try:
                 self._child = Child(
-                    lambda leash_fd: [sys.executable, "-m", "stepherd.worker", str(leash_fd), str(theirs.fileno())],
+                    lambda leash_fd: [sys.executable, "-c", START, str(leash_fd), str(theirs.fileno())],
                     pass_fds=[theirs.fileno()],
                     output_fd=log.fileno(),
                     environment=dict.fromkeys(ONE_THREAD, "1") | os.environ,
                 )
             except BaseException:
-                bell.close()
-                log.close()
+                self._bell.close()
                 raise
-        waiter.watch(bell.fd, self)
+        waiter.watch(self._bell.fd, self)
         self._watched_exit_fd = self._child.exit_fd
         if self._watched_exit_fd >= 0:
             waiter.watch(self._watched_exit_fd, self)
@@ -131,10 +137,16 @@ class LocalLink:
 
     def hear(self) -> Message | None:
         """See `Link`."""
-        return self._bell.hear() if self._bell.fd >= 0 else None
+        message = self._bell.hear() if self._bell.fd >= 0 else None
+        if message is not None and message.block_fd >= 0:
+            self._close_offered_block()
+            self._offered_block_fd = message.block_fd
+        return message
 
     def map_block(self, fd: int, size: int) -> memoryview:
         """See `Link`."""
+        assert fd == self._offered_block_fd, "the block of another worker"
+        self._offered_block_fd = -1
         self._block = Block(fd, size)
         self._block.close_fd()
         return self._block.buffer
@@ -197,7 +209,13 @@ class LocalLink:
     def _let_go(self) -> None:
         self.hang_up()
         self._forget_exit()
+        self._close_offered_block()
         self._log.close()
+
+    def _close_offered_block(self) -> None:
+        if self._offered_block_fd >= 0:
+            os.close(self._offered_block_fd)
+            self._offered_block_fd = -1
 
     def _forget_exit(self) -> None:
         if self._watched_exit_fd >= 0:
@@ -222,9 +240,13 @@ class LocalBackend:
         """See `Backend`."""
         path = self._log_dir / f"worker-{worker_id}.log" if self._log_dir else None
         log = _open_log(path)
-        if generation:
-            log.write(f"--- worker {worker_id} restarted, process {generation + 1} ---\n".encode())
-        return LocalLink(self._waiter, log, path)
+        try:
+            if generation:
+                log.write(f"--- worker {worker_id} restarted, process {generation + 1} ---\n".encode())
+            return LocalLink(self._waiter, log, path)
+        except BaseException:
+            log.close()
+            raise
 
     def wait(self, deadline: Deadline) -> list[LocalLink]:
         """See `Backend`."""
@@ -237,6 +259,8 @@ class LocalBackend:
 
 def _open_log(path: Path | None) -> IO[bytes]:
     if path is None:
-        return tempfile.TemporaryFile(buffering=0, prefix="stepherd-log-", mode="a+b")
+        # Opened by its name, for only so the system appends whatever it is written, and then the name is gone.
+        with tempfile.NamedTemporaryFile(prefix="stepherd-log-") as named:
+            return Path(named.name).open("a+b", buffering=0)
     path.parent.mkdir(parents=True, exist_ok=True)
     return path.open("a+b", buffering=0)

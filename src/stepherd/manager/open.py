@@ -50,7 +50,7 @@ def open_env_manager(
         raise ValueError(f"a pool needs workers and envs: num_workers={num_workers}, envs_per_worker={envs_per_worker}")
     source = env if isinstance(env, str) else _pickled(env)
     kwargs = _pickled_kwargs(env_kwargs or {})
-    sys_path = tuple(os.path.abspath(entry) for entry in sys.path)  # noqa: PTH100 - keeps entries that are no paths
+    sys_path = tuple(_absolute(entry) for entry in sys.path)
 
     def job_of(env_ids: range) -> Job:
         return Job(source, kwargs, tuple(env_ids), sys_path)
@@ -68,6 +68,13 @@ def open_env_manager(
     )
     patience = patience_s(timeouts, restarts.backoff_max_s, envs_per_worker)
     return SubprocessEnvManager(supervisor, seeds, patience, timeouts.grace_s)
+
+
+def _absolute(entry: str) -> str:
+    try:
+        return os.path.abspath(entry)  # noqa: PTH100 - keeps entries that are no paths
+    except FileNotFoundError:
+        return entry  # the current folder is gone
 
 
 def _pickled(env: Any) -> bytes:

@@ -28,9 +28,11 @@ class WorkerReport:
     error: str | None
     """The last failure, the whole text; `None` for a worker that never failed."""
     leaked: bool
-    """The process still runs, and nothing could end it."""
+    """A process of it still runs, and nothing could end that."""
     problems: tuple[str, ...] = ()
     """What went wrong on the way out, in words: an env whose `close` raised, a worker that had to be killed."""
+    leaked_pids: tuple[int, ...] = ()
+    """The processes that still run: the last one, or one that was replaced."""
 
     @property
     def executed(self) -> int:
@@ -94,7 +96,7 @@ def _remarks(worker: WorkerReport) -> str:
         remarks.append(f"restarted {worker.n_restarts} times")
     remarks += worker.problems
     if worker.leaked:
-        remarks.append(f"process {worker.pid} could not be ended and still runs")
+        remarks += [f"process {pid} could not be ended and still runs" for pid in worker.leaked_pids or (worker.pid,)]
     if worker.error is not None:
         remarks.append(worker.error.strip().splitlines()[0])
     return "; ".join(remarks)

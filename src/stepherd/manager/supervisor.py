@@ -23,7 +23,7 @@ from stepherd.spec.specs import EnvSpec
 from stepherd.transport.bell import BellBroken, Kind, Message
 from stepherd.transport.control import Command, Phase
 from stepherd.transport.layout import Layout
-from stepherd.transport.notes import Failure, Job, Ready, read_note, write_note
+from stepherd.transport.notes import Job, Ready, read_note, write_note
 
 log = logging.getLogger(__name__)
 
@@ -67,7 +67,8 @@ class Supervisor:
         self._env_name, self._timeouts, self._on_event = env_name, timeouts, on_event
         self._layout: Layout | None = None
         self._asked = [Command.RESET] * len(self.queue)
-        self._corpses: list[Link] = []
+        self._corpses: dict[Link, EnvWorker] = {}
+        """Processes that were killed and have not ended yet, and whose they were."""
         self._worker_of: dict[Link, EnvWorker] = {}
         self._next_check = 0.0
 
@@ -79,7 +80,7 @@ class Supervisor:
         """
         for worker in self.workers:
             self._spawn(worker)
-        while any(worker.state is not WorkerState.UP for worker in self.workers):
+        while not all(worker.was_ready for worker in self.workers):  # one that has died since is replaced as ever
             self.turn(Deadline.after(self._timeouts.spawn_s, self.clock))
 
     def ask(
@@ -93,7 +94,7 @@ class Supervisor:
             worker = self.workers[env_id // envs_per_worker]
             assert worker.memory is not None
             index = env_id - worker.env_ids.start
-            if not self._is_busy(worker):
+            if not worker.owed():
                 worker.asked_at = now
             worker.memory.control.ask(index, command, seed_of(env_id))
             self._asked[env_id] = command
@@ -160,15 +161,12 @@ class Supervisor:
                 worker.drop_block()
             self._backend.close()
         for worker in self.workers:
-            if worker.leaked:
-                self._on_event(events.WorkerLeaked(worker.worker_id, worker.pid))
+            for pid in worker.leaked_pids:
+                self._on_event(events.WorkerLeaked(worker.worker_id, pid))
 
     def worker_of(self, env_id: int) -> EnvWorker:
         """Return the worker an env lives in."""
         return self.workers[env_id // len(self.workers[0].env_ids)]
-
-    def _is_busy(self, worker: EnvWorker) -> bool:
-        return any(self.queue.is_asked(env_id) for env_id in worker.env_ids)
 
     # What happens to workers.
 
@@ -205,7 +203,7 @@ class Supervisor:
         elif message.kind is Kind.READY and worker.state is WorkerState.SPAWNING:
             self._welcome(worker, message)
         elif message.kind is Kind.FAILED:
-            self._fail(worker, failures.raised(read_note(message.note, Failure)))
+            self._fail(worker, failures.said(message))
         elif worker.verdict is not None:
             log.debug("worker %d has answered after it was given up", worker.worker_id)
         else:
@@ -219,7 +217,11 @@ class Supervisor:
                 self.queue.mark_ready(env_id)
 
     def _welcome(self, worker: EnvWorker, message: Message) -> None:
-        spec = read_note(message.note, Ready).spec
+        try:
+            spec = read_note(message.note, Ready).spec
+        except failures.UNREADABLE as error:
+            self._fail(worker, failures.unreadable(message, error))
+            return
         if self.spec is None or self._layout is None:
             self.spec, self._layout = spec, Layout.of(spec)
         if spec != self.spec:
@@ -263,10 +265,12 @@ class Supervisor:
                     self._respawn_if_due(worker, now)
                 continue
             self._look(worker, gone=False)
+            if worker.state is WorkerState.UP:
+                self._mark_answers(worker)  # it may have stopped between its last answer and the ring
             self._check_lateness(worker, now)
 
     def _reap_corpses(self) -> None:
-        self._corpses = [link for link in self._corpses if not link.reap()]
+        self._corpses = {link: worker for link, worker in self._corpses.items() if not link.reap()}
 
     def _respawn_if_due(self, worker: EnvWorker, now: float) -> None:
         assert worker.respawn_at is not None
@@ -306,14 +310,14 @@ class Supervisor:
             return "", STACK_S if worker.verdict else EXIT_KNOWN_S, worker.going_since
         if worker.state is WorkerState.SPAWNING:
             return "spawn_s", timeouts.spawn_s, worker.spawned_at
-        busy = [env_id for env_id in worker.env_ids if self.queue.is_asked(env_id)]
-        if not busy:
+        owed = worker.owed()
+        if not owed:
             return None
         assert worker.memory is not None
         phase, _, since = worker.memory.control.phase()
+        since = max(since, worker.asked_at)  # a worker may have stopped right after its last answer, in any phase
         if phase in (Phase.IDLE, Phase.SPAWNING):  # the latter for a moment after it was ready
-            since = max(since, worker.asked_at)
-            resets = any(self._asked[env_id] is Command.RESET for env_id in busy)
+            resets = any(self._asked[env_id] is Command.RESET for env_id in owed)
         else:
             resets = phase is Phase.RESETTING
         return ("reset_s", timeouts.reset_s, since) if resets else ("step_s", timeouts.step_s, since)
@@ -323,15 +327,15 @@ class Supervisor:
         assert worker.link is not None
         text = failures.report_of(worker, cause, self._env_name)
         worker.error = text
-        self._write_off(worker, CAUSES[cause.kind], keep_answers=self.draining)
         link = worker.link
-        link.kill()
+        link.kill()  # before the accounts are settled, so that it begins no step after they were
         link.hang_up()
+        self._write_off(worker, CAUSES[cause.kind], keep_answers=self.draining)
         if not self.draining:
             worker.drop_block()
         self._worker_of.pop(link, None)
         if not link.reap():
-            self._corpses.append(link)
+            self._corpses[link] = worker
         worker.state = WorkerState.DOWN
         self._decide(worker, cause.kind, text, self.clock())
 

@@ -140,14 +140,14 @@ class SignalledEnv(FaultyEnv):
     Expect: the signal is named, with what it often means, and the worker replaced; a stopped one is late.
     """
 
-    def __init__(self, *, name: str = "SIGKILL", **faulty: Any) -> None:
-        """Make an env that sends its own process the signal called `name`."""
-        self._name = name
+    def __init__(self, *, signal_name: str = "SIGKILL", **faulty: Any) -> None:
+        """Make an env that sends its own process the signal of this name."""
+        self._signal_name = signal_name
         super().__init__(**faulty)
 
     def fault(self) -> None:
         """Send the signal."""
-        os.kill(os.getpid(), signal.Signals[self._name])
+        os.kill(os.getpid(), signal.Signals[self._signal_name])
 
 
 class HangingEnv(FaultyEnv):

@@ -77,7 +77,7 @@ class WrongRewardEnv(FaultyEnv):
 
 WRONG_REWARDS: dict[str, Any] = {
     "nothing": None,
-    "text": "a lot",
+    "text": "1.5",
     "array": np.zeros(3),
     "nan": float("nan"),
     "infinity": float("inf"),

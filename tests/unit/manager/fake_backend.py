@@ -186,6 +186,7 @@ class FakeLink:
         self._said: deque[Message] = deque()
         self._manager_listens = self._worker_listens = True
         self._exit_wakes = True
+        self._is_frozen = False
         self._memory = bytearray()
         self._mapped: memoryview | None = None
         self._waits_for_message = False
@@ -262,6 +263,7 @@ class FakeLink:
     def kill(self) -> None:
         """See `Link`."""
         if not self.reaped:
+            self._is_frozen = True  # it may take its time to go, but does nothing any more
             self.backend.later(self.nature.kill_s, lambda: self._end(Exit(None, 9)))
 
     def reap(self) -> bool:
@@ -287,7 +289,7 @@ class FakeLink:
         self._end(exit_status)
 
     def _go_on(self) -> None:
-        if self.exit is not None:
+        if self.exit is not None or self._is_frozen:
             return
         try:
             pause = next(self._life)

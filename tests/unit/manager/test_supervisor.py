@@ -358,6 +358,20 @@ def test_an_answer_that_lies_there_is_not_late_however_late_it_is_looked_at() ->
         assert failures_of(pool.events) == []
 
 
+def test_a_new_action_for_a_worker_whose_last_answer_nobody_heard_yet_has_all_its_time() -> None:
+    # The owner is away for longer than a step may take, and comes back to send to another env of the same worker.
+    with open_pool(num_workers=1, envs_per_worker=2) as pool:
+        pool.manager.reset()
+        pool.send(0, [0])
+        pool.backend.let_pass(60.0)
+        pool.send(0, [1])
+
+        batch = pool.manager.recv()
+
+        assert batch.env_ids.tolist() == [0, 1]
+        assert failures_of(pool.events) == []
+
+
 def test_a_worker_is_not_late_the_moment_it_becomes_ready() -> None:
     # Between its word that it is ready and its first look at its bell, its control line still says nothing.
     with open_pool(once(step_of(1, 0), DIES)) as pool:

@@ -1,0 +1,15 @@
+"""No seed makes the manager break a promise."""
+
+from __future__ import annotations
+
+import pytest
+
+from simulation.seed import run_seed
+
+
+@pytest.mark.slow
+def test_no_seed_breaks_a_promise(seeds: range) -> None:
+    for seed in seeds:
+        world = run_seed(seed)
+        if len(seeds) == 1:
+            print(world.story())
