@@ -127,9 +127,7 @@ account(second.close())
 """
     )
 
-    assert ran.stdout.splitlines() == [
-        "18 18 () exited with code 0".replace("18 18", "9 9").replace("9 9", "18 18")
-    ] + ["24 24 () exited with code 0"]
+    assert ran.stdout.splitlines() == ["18 18 () exited with code 0", "24 24 () exited with code 0"]
     assert ran.stderr == ""
 
 
@@ -169,11 +167,11 @@ try:
         say("it opened")
 except OSError as error:
     say(error.strerror)
-say(len(os.listdir("/proc/self/task")), len(os.listdir("/proc/self/fd")) < 12)
+say(len(os.listdir("/proc/self/fd")) < 12)
 """
     )
 
-    assert ran.stdout.splitlines() == ["Too many open files", "1 True"]
+    assert ran.stdout.splitlines() == ["Too many open files", "True"]
     assert ran.returncode == 0
 
 

@@ -173,16 +173,31 @@ def test_a_simulator_is_gone_when_its_worker_was_killed_and_the_others_live(natu
         assert all(is_running(pid) for pid in pids if pid not in of_the_first)
 
 
-def test_a_simulator_in_a_session_of_its_own_is_outside_the_guarantee(tmp_path: Path) -> None:
+def test_a_simulator_in_a_session_of_its_own_is_found_killed_and_reported(tmp_path: Path) -> None:
     pids_path = tmp_path / "pids"
     with open_pool("ParentEnv", num_workers=1, pids_path=str(pids_path), where="constructor", own_session=True) as envs:
         (pid,) = (int(line) for line in pids_path.read_text().split())
         check_counts(envs, 1)
-    left = is_running(pid)
-    os.kill(pid, signal.SIGKILL)
-    wait_until(lambda: not is_running(pid), "it is gone")
 
-    assert left, "it is gone by itself now: say so in docs/shutdown.md and change this test"
+    report = envs.close()
+
+    wait_until_gone([pid])
+    assert any(f"it left process {pid}" in problem for problem in report.workers[0].problems)
+
+
+def test_a_simulator_in_a_session_of_its_own_is_gone_before_its_workers_replacement_steps(tmp_path: Path) -> None:
+    pids_path = tmp_path / "pids"
+    with open_pool("ParentEnv", num_workers=1, pids_path=str(pids_path), where="constructor", own_session=True) as envs:
+        (first,) = (int(line) for line in pids_path.read_text().split())
+        envs.reset()
+
+        os.kill(envs.statuses()[0].pid, signal.SIGKILL)
+        step(envs)
+
+        wait_until_gone([first])
+        (second,) = (int(line) for line in pids_path.read_text().split() if int(line) != first)
+        assert is_running(second)
+    wait_until_gone([second])
 
 
 def test_many_envs_that_nothing_can_end_politely_end_within_the_bound() -> None:

@@ -127,7 +127,7 @@ class Scene:
     def _wait_until_idle_faults_have_happened(self) -> None:
         for fault in self.faults:
             pid = self.record.pid_of[fault.name]
-            wait_until(lambda pid=pid: _is_out_of_action(pid), f"{fault.name} has happened")  # type: ignore[misc]  # a bound
+            wait_until(functools.partial(_is_out_of_action, pid), f"{fault.name} has happened")
 
     def _learn_who_is_who(self, envs: EnvManager) -> None:
         worker_of_pid = {status.pid: status.worker_id for status in envs.statuses()}

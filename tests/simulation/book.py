@@ -210,7 +210,12 @@ class Book:
             causes.add("late")
         self._world.check(cause in causes, "{} failed because {}, not {}", process.name, causes, cause)
         if process.raised_first:
-            self._world.check(cause == "raised" and process.raised in text, "what {} raised is not in the report: {}", process.name, text)
+            self._world.check(
+                cause == "raised" and process.raised in text,
+                "what {} raised is not in the report: {}",
+                process.name,
+                text,
+            )
 
     def _write_off(self, worker_id: int) -> None:
         """Forget what was due from the envs of a worker that failed; when it is replaced, they come back lost."""

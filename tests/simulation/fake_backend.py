@@ -107,6 +107,9 @@ class FakeLink:
             self._mapped.release()
             self._mapped = None
 
+    def trim_log(self) -> None:
+        """See `Link`."""
+
     def log_tail(self) -> str:
         """See `Link`."""
         return f"It printed: I am process {self.pid}"
@@ -151,7 +154,9 @@ class FakeLink:
         process, now = self.process, self._world.now
         self._world.note("manager", "finds {} late", process.name)
         is_late = process.has_overrun or now >= process.overdue_at - SLIPS_S
-        self._world.check(is_late, "{} is taken for late, {:.3f} s before it is", process.name, process.overdue_at - now)
+        self._world.check(
+            is_late, "{} is taken for late, {:.3f} s before it is", process.name, process.overdue_at - now
+        )
 
     def check_it_was_noticed(self, since: float) -> None:
         """Check that the process has been let go if its manager, at work `since` then, has had time to."""
@@ -218,7 +223,9 @@ class FakeBackend:
         world.check(call is not None and call.may_wait, "waits where it must not")
         assert call is not None
         world.check(math.isfinite(deadline.at) and deadline.clock == self.clock, "waits without an end: {}", deadline)
-        world.check(deadline.at <= call.ends + 1e-6, "waits past the end of its call, {:.3f} s", deadline.at - call.ends)
+        world.check(
+            deadline.at <= call.ends + 1e-6, "waits past the end of its call, {:.3f} s", deadline.at - call.ends
+        )
         world.slip()
         world.wait(min(deadline.at, world.now + TICK_S), lambda: self._awake)
         awake = list(self._awake)
@@ -231,6 +238,10 @@ class FakeBackend:
             for link in self.last_of.values():
                 link.check_it_was_noticed(call.began)
         return awake
+
+    def sweep(self, worker_id: int | None = None) -> list[tuple[int, str]]:
+        """See `Backend`."""
+        return []
 
     def close(self) -> None:
         """See `Backend`."""

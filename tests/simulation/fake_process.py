@@ -151,10 +151,14 @@ class FakeProcess:
         self._say(Kind.READY, write_note(Ready(spec)), self.pid)
         self._become_idle(in_words=False)
         yield self._weather.lag()
-        envs = [
-            FakeEnv(env_id, self.generation, self._truth, arrays, self._weather.rng, self._weather.p_end)
-            for env_id, arrays in zip(env_ids, layout.per_env(buffer, self._n_envs), strict=True)
-        ] if not is_odd else []
+        envs = (
+            [
+                FakeEnv(env_id, self.generation, self._truth, arrays, self._weather.rng, self._weather.p_end)
+                for env_id, arrays in zip(env_ids, layout.per_env(buffer, self._n_envs), strict=True)
+            ]
+            if not is_odd
+            else []
+        )
         self._become_idle()
         while (yield from self._next_message()).kind is Kind.RING:
             yield from self._serve(control, envs)

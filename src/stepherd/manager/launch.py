@@ -7,6 +7,7 @@ provides them with pretended ones, and its own clock.
 from __future__ import annotations
 
 import os
+import secrets
 import sys
 import tempfile
 import time
@@ -19,6 +20,7 @@ from stepherd.core.waiting import Waiter
 from stepherd.process.child import Child
 from stepherd.process.exits import Exit
 from stepherd.process.shutdown import Endable
+from stepherd.process.stragglers import MARK, kill_stragglers
 from stepherd.transport.bell import Bell, Kind, Message
 from stepherd.transport.block import Block
 from stepherd.transport.notes import STACK_SIGNAL
@@ -32,12 +34,10 @@ ONE_THREAD = (
     "NUMEXPR_NUM_THREADS",
     "VECLIB_MAXIMUM_THREADS",
 )
-# `python -m stepherd.worker`, but for one thing: that would look for every module in the current folder first, where a
-# file called `queue.py` or `random.py` would keep a worker from starting, though not its manager.
-START = (
-    "import sys; sys.path[:1] = filter(None, sys.path[:1]); "
-    "from stepherd.worker.__main__ import main; sys.exit(main(sys.argv[1:]))"
-)
+# -P: or a file called `queue.py` or `random.py` in the current folder would keep a worker from starting, though not its
+# manager. Python 3.10 does not have it.
+WORKER_COMMAND = [sys.executable, *(["-P"] if sys.version_info >= (3, 11) else []), "-m", "stepherd.worker"]
+LOG_BYTES_MAX = 64 * 2**20  # an env that prints in every step must not fill the disk
 LOG_TAIL_BYTES = 8192
 LOG_TAIL_LINES = 40  # a stack of usual depth and what was printed before it
 
@@ -74,6 +74,10 @@ class Link(Endable, Protocol):
         """Ask the worker to write its Python stack into its log, which works while native code holds it up."""
         ...
 
+    def trim_log(self) -> None:
+        """Cut the log when it has become too long; now and then is enough."""
+        ...
+
     def log_tail(self) -> str:
         """Return the last lines the worker printed, and where the rest is."""
         ...
@@ -95,6 +99,13 @@ class Backend(Protocol):
         """Return the links on which something has happened; blocks until `deadline` at the latest."""
         ...
 
+    def sweep(self, worker_id: int | None = None) -> list[tuple[int, str]]:
+        """Kill what ended processes of a worker (`None`: of all) have left behind outside their group.
+
+        Returns the worker's id and a description of each. Never blocks.
+        """
+        ...
+
     def close(self) -> None:
         """Free what the waiting needed, after all links are reaped or abandoned."""
         ...
@@ -103,7 +114,7 @@ class Backend(Protocol):
 class LocalLink:
     """A real worker process on this machine: owns its child, bell, block and log."""
 
-    def __init__(self, waiter: Waiter[LocalLink], log: IO[bytes], log_path: Path | None) -> None:
+    def __init__(self, waiter: Waiter[LocalLink], log: IO[bytes], log_path: Path | None, mark: str) -> None:
         self._waiter = waiter
         self._log, self._log_path = log, log_path
         self._block: Block | None = None
@@ -113,10 +124,10 @@ class LocalLink:
         with theirs:
             try:
                 self._child = Child(
-                    lambda leash_fd: [sys.executable, "-c", START, str(leash_fd), str(theirs.fileno())],
+                    lambda leash_fd: [*WORKER_COMMAND, str(leash_fd), str(theirs.fileno())],
                     pass_fds=[theirs.fileno()],
                     output_fd=log.fileno(),
-                    environment=dict.fromkeys(ONE_THREAD, "1") | os.environ,
+                    environment=dict.fromkeys(ONE_THREAD, "1") | os.environ | {MARK: mark},
                 )
             except BaseException:
                 self._bell.close()
@@ -194,6 +205,14 @@ class LocalLink:
         if STACK_SIGNAL is not None:
             self._child.send_signal(STACK_SIGNAL)
 
+    def trim_log(self) -> None:
+        """See `Link`."""
+        if not self._log.closed and os.fstat(self._log.fileno()).st_size > LOG_BYTES_MAX:
+            self._log.truncate(0)  # the worker appends, so it goes on at the new end
+            self._log.write(
+                f"--- more than {LOG_BYTES_MAX >> 20} MiB of output before this were dropped ---\n".encode()
+            )
+
     def log_tail(self) -> str:
         """See `Link`."""
         if self._log.closed:
@@ -229,6 +248,9 @@ class LocalBackend:
     def __init__(self, log_dir: Path | None) -> None:
         """Write each worker's output to `log_dir/worker-<id>.log`; without a folder, to a file without a name."""
         self._log_dir = log_dir
+        self._mark = f"{os.getpid()}-{secrets.token_hex(4)}."
+        self._groups: set[int] = set()
+        """The process groups of all workers ever started; who is in one of them is not left behind."""
         self._waiter: Waiter[LocalLink] = Waiter()
 
     @property
@@ -243,14 +265,24 @@ class LocalBackend:
         try:
             if generation:
                 log.write(f"--- worker {worker_id} restarted, process {generation + 1} ---\n".encode())
-            return LocalLink(self._waiter, log, path)
+            link = LocalLink(self._waiter, log, path, f"{self._mark}{worker_id}.{generation}")
         except BaseException:
             log.close()
             raise
+        self._groups.add(link.pid)
+        return link
 
     def wait(self, deadline: Deadline) -> list[LocalLink]:
         """See `Backend`."""
         return self._waiter.wait(deadline)
+
+    def sweep(self, worker_id: int | None = None) -> list[tuple[int, str]]:
+        """See `Backend`."""
+        mark = self._mark if worker_id is None else f"{self._mark}{worker_id}."
+        return [
+            (int(one.mark.split(".")[1]), f"process {one.pid} ({one.command})")
+            for one in kill_stragglers(mark, except_groups=self._groups)
+        ]
 
     def close(self) -> None:
         """See `Backend`."""

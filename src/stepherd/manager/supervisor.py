@@ -159,6 +159,7 @@ class Supervisor:
             for worker in self.workers:
                 self._write_off(worker, "it was not taken before the close", keep_answers=False)
                 worker.drop_block()
+            self._sweep()
             self._backend.close()
         for worker in self.workers:
             for pid in worker.leaked_pids:
@@ -265,12 +266,22 @@ class Supervisor:
                     self._respawn_if_due(worker, now)
                 continue
             self._look(worker, gone=False)
+            if worker.link is not None:
+                worker.link.trim_log()
             if worker.state is WorkerState.UP:
                 self._mark_answers(worker)  # it may have stopped between its last answer and the ring
             self._check_lateness(worker, now)
 
     def _reap_corpses(self) -> None:
-        self._corpses = {link: worker for link, worker in self._corpses.items() if not link.reap()}
+        for link, worker in list(self._corpses.items()):
+            if link.reap():
+                del self._corpses[link]
+                if worker.state is WorkerState.DOWN:  # its next process is another story, with helpers of its own
+                    self._sweep(worker.worker_id)
+
+    def _sweep(self, worker_id: int | None = None) -> None:
+        for whose, what in self._backend.sweep(worker_id):
+            self.workers[whose].problems.append(f"it left {what} behind, which was killed")
 
     def _respawn_if_due(self, worker: EnvWorker, now: float) -> None:
         assert worker.respawn_at is not None
@@ -334,9 +345,9 @@ class Supervisor:
         if not self.draining:
             worker.drop_block()
         self._worker_of.pop(link, None)
-        if not link.reap():
-            self._corpses[link] = worker
+        self._corpses[link] = worker
         worker.state = WorkerState.DOWN
+        self._reap_corpses()
         self._decide(worker, cause.kind, text, self.clock())
 
     def _write_off(self, worker: EnvWorker, cause: str, *, keep_answers: bool) -> None:

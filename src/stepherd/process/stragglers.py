@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,15 +29,17 @@ class Straggler:
     """What its `MARK` said."""
 
 
-def kill_stragglers(mark: str) -> list[Straggler]:
-    """Kill every process of ours whose `MARK` begins with `mark`, and return them. Never blocks.
+def kill_stragglers(mark: str, except_groups: Set[int] = frozenset()) -> list[Straggler]:
+    """Kill every process of ours whose `MARK` begins with `mark`, but for those in some groups; return them.
+
+    Never blocks.
 
     Zombies have no environment any more, so a worker that has ended is not among them.
     """
     found = []
     for pid in _pids():
         with contextlib.suppress(OSError):  # ended meanwhile, or not ours to look at
-            straggler = _kill_if_marked(pid, mark)
+            straggler = None if _group_of(pid) in except_groups else _kill_if_marked(pid, mark)
             if straggler is not None:
                 found.append(straggler)
     return found
@@ -46,6 +48,10 @@ def kill_stragglers(mark: str) -> list[Straggler]:
 def _pids() -> Iterator[int]:
     if _PROC.is_dir():
         yield from (int(entry.name) for entry in _PROC.glob("[0-9]*") if int(entry.name) != os.getpid())
+
+
+def _group_of(pid: int) -> int:
+    return os.getpgid(pid) if hasattr(os, "getpgid") else 0
 
 
 def _kill_if_marked(pid: int, mark: str) -> Straggler | None:

@@ -270,8 +270,8 @@ class ParentEnv(FaultyEnv):
 
     `stubborn` makes it ignore SIGTERM, `stopped` stops it, and `own_session` takes it out of its group.
 
-    Expect: it is gone when its worker is, whoever died first and however. One with a session of its own is outside
-    the guarantee: only what created the session can know of it.
+    Expect: it is gone when its worker is, whoever died first and however. One with a session of its own is found and
+    killed by a living parent, where `/proc` shows environments; nobody finds it once the parent has been killed.
     """
 
     def __init__(

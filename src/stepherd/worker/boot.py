@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import faulthandler
 import io
+import logging
 import os
 import pickle
 import signal
@@ -26,6 +27,8 @@ from stepherd.transport.control import Control, control_bytes
 from stepherd.transport.layout import Layout
 from stepherd.transport.notes import STACK_SIGNAL, Closing, Failure, Job, Ready, read_note, write_note
 from stepherd.worker.serve import close_envs, headline_of, message_of, serve
+
+log = logging.getLogger(__name__)
 
 EXIT_FAILED = 1
 _OUR_CODE = str(Path(__file__).parent.parent) + os.sep
@@ -45,8 +48,10 @@ def live(bell_fd: int) -> int:
         serve(bell, block, control, envs)
         problems = close_envs(envs, control)
         bell.ring(Kind.CLOSED, write_note(Closing(problems)))
-    except BellBroken:
-        return EXIT_FAILED  # the manager is gone or has given up on us; nobody is left to tell
+    except BellBroken as error:
+        # The manager is gone or has given up on us; or it is there, and will show the end of the log.
+        log.error("The manager cannot be reached (%s): it is gone, or an env has closed descriptors not its own", error)
+        return EXIT_FAILED
     except BaseException as error:  # noqa: BLE001 - the boundary of the process: user code may raise anything
         return _fail(bell, error)
     return 0
@@ -54,10 +59,10 @@ def live(bell_fd: int) -> int:
 
 def _fit_for_user_code() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the manager's to interpret
-    log = os.fdopen(os.dup(2), "w")  # an env may close or replace its standard streams
-    faulthandler.enable(log)  # a crash in native code leaves the Python stack in the log
+    output = os.fdopen(os.dup(2), "w")  # an env may close or replace its standard streams
+    faulthandler.enable(output)  # a crash in native code leaves the Python stack in the log
     if STACK_SIGNAL is not None and hasattr(faulthandler, "register"):
-        faulthandler.register(STACK_SIGNAL, log)
+        faulthandler.register(STACK_SIGNAL, output)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(line_buffering=True)  # what was printed before a kill is in the log

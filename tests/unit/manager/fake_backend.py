@@ -103,8 +103,8 @@ class FakeBackend:
         self._clock = FakeClock()
         self.plan, self.nature_of, self.episode_length = plan, nature_of, episode_length
         self.links: list[FakeLink] = []
-        self.refusals: deque[OSError] = deque()
-        """Errors that the next attempts to start a process raise."""
+        self.refusals: deque[OSError | None] = deque()
+        """What the next attempts to start a process raise; `None` for one that goes well."""
         self.n_waits = 0
         self.closed = False
         self.n_happened = 0
@@ -120,8 +120,8 @@ class FakeBackend:
 
     def spawn(self, worker_id: int, generation: int) -> FakeLink:
         """See `Backend`."""
-        if self.refusals:
-            raise self.refusals.popleft()
+        if self.refusals and (refusal := self.refusals.popleft()) is not None:
+            raise refusal
         link = FakeLink(self, worker_id, generation, pid=100 + len(self.links))
         self.links.append(link)
         return link
@@ -140,6 +140,10 @@ class FakeBackend:
         self._last_seen = happened
         assert self._spins < SPINS_MAX, "the manager waits again and again while time stands still"
         return ready
+
+    def sweep(self, worker_id: int | None = None) -> list[tuple[int, str]]:
+        """See `Backend`."""
+        return []
 
     def close(self) -> None:
         """See `Backend`."""
@@ -246,6 +250,9 @@ class FakeLink:
     def ask_for_stack(self) -> None:
         """See `Link`."""
         self.stacks_asked += 1
+
+    def trim_log(self) -> None:
+        """See `Link`."""
 
     def log_tail(self) -> str:
         """See `Link`."""

@@ -38,22 +38,26 @@ def job_for(factory: Callable[[], Any] | str) -> bytes:
 HEALTHY = job_for("python:stepherd.testing.faulty_envs:CountingEnv")
 
 
+class RememberingBackend(LocalBackend):
+    """Knows whom it has started, to clean up after any failure."""
+
+    def __init__(self, log_dir: Path | None) -> None:
+        super().__init__(log_dir)
+        self.links: list[LocalLink] = []
+
+    def spawn(self, worker_id: int, generation: int) -> LocalLink:
+        self.links.append(super().spawn(worker_id, generation))
+        return self.links[-1]
+
+
 @contextlib.contextmanager
 def a_backend(log_dir: Path | None = None) -> Iterator[LocalBackend]:
     """Give a backend; kill and reap every link of it at the end."""
-    backend = LocalBackend(log_dir)
-    links: list[LocalLink] = []
-    spawn = backend.spawn
-
-    def remember(worker_id: int, generation: int) -> LocalLink:
-        links.append(spawn(worker_id, generation))
-        return links[-1]
-
-    backend.spawn = remember  # type: ignore[method-assign]  # to clean up after any failure
+    backend = RememberingBackend(log_dir)
     try:
         yield backend
     finally:
-        for link in links:
+        for link in backend.links:
             link.drop()
             link.kill()
             wait_until(link.reap, "a worker can be reaped")

@@ -164,12 +164,8 @@ class Life:
         assert len(started) <= len(self.pool.supervisor.workers) + len(replaced)
 
 
-@pytest.mark.parametrize("hundred", range(3))
-def test_the_rules_hold_in_a_hundred_random_lives(hundred: int) -> None:
-    for seed in range(100 * hundred, 100 * (hundred + 1)):
-        try:
-            Life(seed).live()
-        except Exception as error:
-            error.add_note(f"seed {seed}") if hasattr(error, "add_note") else None
-            print(f"seed {seed}")
-            raise
+@pytest.mark.parametrize("first_seed", range(0, 300, 50))
+def test_the_rules_hold_in_fifty_random_lives(first_seed: int) -> None:
+    for seed in range(first_seed, first_seed + 50):
+        print(f"seed {seed}")  # the last one printed is the one that failed
+        Life(seed).live()
