@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     )
     from stepherd.manager.env_manager import EnvManager, WorkerStatus
     from stepherd.manager.open import open_env_manager
+    from stepherd.manager.recycling import RecyclePolicy
     from stepherd.manager.report import CloseReport, WorkerReport
     from stepherd.manager.restarts import RestartPolicy
     from stepherd.spec.batch import Actions, BehaviorSteps, StepBatch
@@ -45,6 +46,7 @@ __all__ = [
     "EnvManager",
     "Timeouts",
     "RestartPolicy",
+    "RecyclePolicy",
     "StepBatch",
     "BehaviorSteps",
     "Actions",
@@ -73,6 +75,7 @@ _HOME = {
     "stepherd.core.errors": tuple(__all__[__all__.index("StepherdError") :]),
     "stepherd.manager.env_manager": ("EnvManager", "WorkerStatus"),
     "stepherd.manager.open": ("open_env_manager",),
+    "stepherd.manager.recycling": ("RecyclePolicy",),
     "stepherd.manager.report": ("CloseReport", "WorkerReport"),
     "stepherd.manager.restarts": ("RestartPolicy",),
     "stepherd.spec.batch": ("Actions", "BehaviorSteps", "StepBatch"),

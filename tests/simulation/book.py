@@ -56,7 +56,7 @@ class Budget:
             return None
         if policy.restarts_rate_limit_n != UNLIMITED and n_recent >= policy.restarts_rate_limit_n:
             return None
-        return min(policy.backoff_s * 2**n_recent, policy.backoff_max_s)
+        return min(policy.backoff_s * 2.0**n_recent, policy.backoff_max_s)
 
 
 class Book:
@@ -117,6 +117,7 @@ class Book:
         if lost:
             self._world.check(env.lost and answer == first, "env {} is lost without a reason: {}", env_id, answer)
             self._world.check(answer.generation > env.generation, "env {} is lost, but its process goes on", env_id)
+            self._world.check(truth.seeds[env_id, answer.seed] == 1, "env {} replays its past", env_id)
         elif env.action is not None and answer == truth.answers.get(env.action):
             goes_on = answer.generation == env.generation and not env.lost
             self._world.check(goes_on, "a transition of env {} spans a restart", env_id)
@@ -211,7 +212,7 @@ class Book:
         self._world.check(cause in causes, "{} failed because {}, not {}", process.name, causes, cause)
         if process.raised_first:
             self._world.check(
-                cause == "raised" and process.raised in text,
+                cause == "raised" and str(process.raised) in text,
                 "what {} raised is not in the report: {}",
                 process.name,
                 text,

@@ -11,12 +11,19 @@ from simulation.book import Book
 from simulation.fake_env import Truth, actions_for, read_row
 from simulation.weather import Weather
 from simulation.world import CtrlC, Violation, World
-from stepherd.core.errors import EnvBusy, EnvNeverReady, ManagerClosed, StepherdError, TooFewReady, WorkerError
-from stepherd.core.errors import WorkerFailed
+from stepherd.core.errors import (
+    EnvBusy,
+    EnvNeverReady,
+    ManagerClosed,
+    StepherdError,
+    TooFewReady,
+    WorkerError,
+    WorkerFailed,
+)
 from stepherd.core.waiting import TICK_S
+from stepherd.manager.lateness import STACK_S
 from stepherd.manager.report import CloseReport
 from stepherd.manager.subprocess_env_manager import SubprocessEnvManager
-from stepherd.manager.supervisor import STACK_S
 from stepherd.spec.batch import StepBatch
 from stepherd.spec.specs import EnvSpec
 
@@ -141,9 +148,11 @@ class Caller:
         seeded = seed is not None or not self._book.was_reset
         self._check_held()
         self._book.was_reset = True
-        bound_s = 2 * self._patience_s
+        bound_s, n_failures = 2 * self._patience_s, self._book.n_failures
         outcome = self._call("reset", bound_s, (WorkerError, TooFewReady), lambda: self._manager.reset(seed))
         if not isinstance(outcome, StepBatch):
+            in_vain = isinstance(outcome, TooFewReady) and self._book.n_failures == n_failures
+            self._world.check(not in_vain, "gives up though every worker keeps to its limits: {}", outcome)
             for env in self._book.envs:
                 env.resets, env.free = True, False
             return outcome

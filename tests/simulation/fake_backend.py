@@ -11,7 +11,7 @@ from simulation.weather import Weather
 from simulation.world import World
 from stepherd.core.deadline import Clock, Deadline
 from stepherd.core.waiting import TICK_S
-from stepherd.manager.supervisor import EXIT_KNOWN_S, STACK_S
+from stepherd.manager.lateness import EXIT_KNOWN_S, STACK_S
 from stepherd.process.exits import Exit
 from stepherd.spec.specs import EnvSpec
 from stepherd.transport.bell import BellBroken, Kind, Message

@@ -6,6 +6,7 @@ cannot look like the right one.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from random import Random
@@ -68,6 +69,8 @@ class Truth:
     """Actions whose answer was published, and the bell rung."""
     first: dict[int, Answer] = field(default_factory=dict)
     """The answer of each env to its last reset."""
+    seeds: Counter[tuple[int, int | None]] = field(default_factory=Counter)
+    """How often each env was given each seed."""
     is_spec_known: bool = False
     """Whether a worker was ready already, so that an odd one is odd."""
 
@@ -85,6 +88,7 @@ class FakeEnv:
 
     def reset(self, seed: int | None) -> None:
         """Begin a new episode because somebody asked for it."""
+        self._truth.seeds[self._env_id, seed] += 1
         obs = self._begin_episode(-1 if seed is None else seed)
         self._write(Answer(obs, 0.0))
         self._truth.first[self._env_id] = Answer(obs, 0.0)
@@ -135,7 +139,7 @@ class FakeEnv:
             steps.interrupted[:] = answer.interrupted
 
     def _read_action(self) -> int:
-        numbers = set()
+        numbers: set[float] = set()
         for actions in self._actions.values():
             numbers.update(actions.discrete.ravel().tolist(), actions.continuous.ravel().tolist())
         if len(numbers) != 1:

@@ -9,7 +9,7 @@ from simulation.caller import Caller, check_that_it_is_closed
 from simulation.fake_backend import FakeBackend
 from simulation.fake_env import NARROW, WIDE, Truth
 from simulation.weather import draw_policy, draw_timeouts, draw_weather
-from simulation.world import Violation, World
+from simulation.world import World
 from stepherd.manager.report import CloseReport, WorkerReport
 from stepherd.manager.subprocess_env_manager import EnvSeeds, SubprocessEnvManager, patience_s
 from stepherd.manager.supervisor import CAUSES, Supervisor
@@ -43,7 +43,7 @@ def run_seed(seed: int) -> World:
     world = World(rng, p_slip=rng.choice((0.0, 0.0, 0.05, 0.3)))
     try:
         _run(rng, world)
-    except Violation as violation:
+    except Exception as violation:
         raise SeedFailed(seed, violation, world) from violation
     return world
 
@@ -123,7 +123,7 @@ def _check_ends(world: World, backend: FakeBackend, book: Book, worker: WorkerRe
     said = "\n".join([worker.error or "", *worker.problems])
     process = last.process
     if process.raised_first and last not in book.failed_links:
-        world.check(process.raised in said, "hides what {} raised: {!r}", process.name, said)
+        world.check(str(process.raised) in said, "hides what {} raised: {!r}", process.name, said)
     if process.problem is not None:
         world.check(process.problem in said, "hides how {} closed: {!r}", process.name, said)
     ended_well = process.exit is not None and process.exit.clean and process.has_closed

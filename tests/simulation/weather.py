@@ -7,7 +7,7 @@ the rare ones do.
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from random import Random
 
 from simulation.world import NEVER
@@ -58,8 +58,8 @@ class Nature:
 class Weather:
     """What can happen to the workers of one world, and how likely it is; it changes for all of them at once."""
 
-    rng: Random
-    timeouts: Timeouts
+    rng: Random = field(repr=False)
+    timeouts: Timeouts = field(repr=False)
     fates: tuple[Fate, ...]
     p_fate: float
     p_slow: float

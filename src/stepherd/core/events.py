@@ -45,6 +45,16 @@ class WorkerFailed:
 
 
 @dataclass(frozen=True, slots=True)
+class WorkerRecycled:
+    """A healthy worker has ended and makes room for a new process."""
+
+    worker_id: int
+    pid: int
+    generation: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
 class WorkerLeaked:
     """A process could not be ended within the bound of the close, not even by SIGKILL."""
 
@@ -52,5 +62,5 @@ class WorkerLeaked:
     pid: int
 
 
-Event = WorkerStarted | WorkerReady | WorkerFailed | WorkerLeaked
+Event = WorkerStarted | WorkerReady | WorkerFailed | WorkerRecycled | WorkerLeaked
 EventHook = Callable[[Event], None]

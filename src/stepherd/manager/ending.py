@@ -53,7 +53,7 @@ def _hear(link: Link, worker: EnvWorker | None, last_words: dict[Link, Kind]) ->
     while (message := link.hear()) is not None and message.kind is not Kind.GONE:
         last_words[link] = message.kind
         if worker is not None and message.kind is Kind.CLOSED:
-            worker.problems.extend(_problems_in(message))
+            worker.problems.extend(last_problems(message))
         elif worker is not None and message.kind is Kind.FAILED:
             cause = failures.said(message)
             worker.error = f"while {worker.doing()}: {cause.what}\n{cause.details}".rstrip()
@@ -61,7 +61,10 @@ def _hear(link: Link, worker: EnvWorker | None, last_words: dict[Link, Kind]) ->
         link.hang_up()
 
 
-def _problems_in(message: Message) -> tuple[str, ...]:
+def last_problems(message: Message) -> tuple[str, ...]:
+    """Return what a worker says went wrong in its close; nothing for any other message."""
+    if message.kind is not Kind.CLOSED:
+        return ()
     try:
         return read_note(message.note, Closing).problems
     except failures.UNREADABLE as error:

@@ -13,9 +13,11 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from stepherd.manager.launch import Link
+from stepherd.manager.recycling import RecyclePolicy
 from stepherd.manager.report import WorkerReport
 from stepherd.manager.restarts import RestartHistory
 from stepherd.process.exits import Exit
+from stepherd.process.memory import rss_bytes
 from stepherd.spec.specs import EnvSpec
 from stepherd.transport.control import Control, Phase
 from stepherd.transport.layout import Layout, Rows
@@ -26,6 +28,7 @@ class WorkerState(enum.Enum):
 
     SPAWNING = "spawning"
     UP = "up"
+    LEAVING = "closing"  # healthy; it was asked to close its envs and make room for a new process
     GOING = "going"  # it is lost: its exit status, or the stack it was late in, is not known yet
     DOWN = "down"
 
@@ -87,6 +90,11 @@ class EnvWorker:
         """Whether any of its processes has ever built the envs."""
         self.sent_to_env = [0] * len(env_ids)
         """Steps sent to each env of the present process."""
+        self.recycle_why: str | None = None
+        """Why its process is to be replaced though it is healthy."""
+        self.n_recycled = 0
+        self._episodes = [0] * len(env_ids)
+        self._is_between_episodes = [False] * len(env_ids)
         self.error: str | None = None
         self.exit: Exit | None = None
         self.problems: list[str] = []
@@ -109,6 +117,9 @@ class EnvWorker:
         self.verdict = None
         self.exit = None
         self.sent_to_env = [0] * len(self.env_ids)
+        self.recycle_why = None
+        self._episodes = [0] * len(self.env_ids)
+        self._is_between_episodes = [False] * len(self.env_ids)
 
     def take_block(self, spec: EnvSpec, layout: Layout, block_fd: int) -> None:
         """Map the block of a worker that has built its envs."""
@@ -133,6 +144,20 @@ class EnvWorker:
             return []
         control = self.memory.control
         return [env_id for i, env_id in enumerate(self.env_ids) if control.request(i) != control.done(i)]
+
+    def note_episode(self, index: int, policy: RecyclePolicy) -> None:
+        """See whether the last answer of its env number `index` ended an episode, and whether that was one too many."""
+        assert self.memory is not None
+        episodes = self.memory.control.episodes(index)
+        self._is_between_episodes[index] = episodes > self._episodes[index]
+        if self._is_between_episodes[index] and self.recycle_why is None:
+            self._episodes[index] = episodes
+            self.recycle_why = policy.why(sum(self._episodes), rss_bytes(self.pid) if policy.above_rss_mib else None)
+        self._episodes[index] = episodes
+
+    def is_between_episodes(self, env_id: int) -> bool:
+        """Return whether the last answer of an env was the end of an episode and the beginning of the next."""
+        return self._is_between_episodes[env_id - self.env_ids.start]
 
     def write_off(self, index: int, cause: str) -> None:
         """Account for a step of its env number `index` whose outcome nobody will get."""
@@ -161,7 +186,8 @@ class EnvWorker:
             env_ids=tuple(self.env_ids),
             pid=self.pid,
             exit=self._exit_in_words(),
-            n_restarts=max(0, self.generation),
+            n_restarts=max(0, self.generation - self.n_recycled),
+            n_recycled=self.n_recycled,
             sent=self.ledger.sent,
             delivered=self.ledger.delivered,
             discarded=dict(self.ledger.discarded),

@@ -12,6 +12,7 @@ from typing import Any
 from stepherd.core.deadline import Timeouts
 from stepherd.core.events import Event, EventHook
 from stepherd.manager.launch import LocalBackend
+from stepherd.manager.recycling import RecyclePolicy
 from stepherd.manager.restarts import RestartPolicy
 from stepherd.manager.subprocess_env_manager import EnvSeeds, SubprocessEnvManager, patience_s
 from stepherd.manager.supervisor import Supervisor
@@ -27,6 +28,7 @@ def open_env_manager(
     seed: int | None = None,
     timeouts: Timeouts = Timeouts(),  # noqa: B008 - frozen
     restarts: RestartPolicy = RestartPolicy(),  # noqa: B008 - frozen
+    recycle: RecyclePolicy = RecyclePolicy(),  # noqa: B008 - frozen
     log_dir: str | os.PathLike[str] | None = None,
     on_event: EventHook | None = None,
 ) -> SubprocessEnvManager:
@@ -38,6 +40,7 @@ def open_env_manager(
     `env` is a URI (`gymnasium:CartPole-v1`, `gymnasium:pkg.mod:Env-v0`, `python:pkg.mod:make_env`) or a callable that
     returns an env; lambdas, closures and functions of the main script are fine, and the script needs no
     `if __name__ == "__main__":`. It is called with `env_kwargs`, in the workers only.
+    `restarts` says how often a failed worker is replaced, `recycle` when a healthy one is.
     What workers print goes to `log_dir/worker-<id>.log`; without a folder only the last lines are kept, for errors.
     Entering the block starts the workers and waits for them for at most `timeouts.spawn_s`.
 
@@ -64,6 +67,7 @@ def open_env_manager(
         seed_of=seeds.of,
         timeouts=timeouts,
         restarts=restarts,
+        recycle=recycle,
         on_event=on_event or _ignore,
     )
     patience = patience_s(timeouts, restarts.backoff_max_s, envs_per_worker)

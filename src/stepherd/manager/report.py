@@ -17,6 +17,7 @@ class WorkerReport:
     exit: str
     """How the last process ended, in words."""
     n_restarts: int
+    """After failures."""
     sent: int
     """Actions handed to the worker."""
     delivered: int
@@ -29,6 +30,8 @@ class WorkerReport:
     """The last failure, the whole text; `None` for a worker that never failed."""
     leaked: bool
     """A process of it still runs, and nothing could end that."""
+    n_recycled: int = 0
+    """Processes that were replaced on purpose, healthy (`RecyclePolicy`)."""
     problems: tuple[str, ...] = ()
     """What went wrong on the way out, in words: an env whose `close` raised, a worker that had to be killed."""
     leaked_pids: tuple[int, ...] = ()
@@ -94,6 +97,8 @@ def _remarks(worker: WorkerReport) -> str:
     remarks = [f"{n} steps discarded: {cause}" for cause, n in sorted(worker.discarded.items())]
     if worker.n_restarts:
         remarks.append(f"restarted {worker.n_restarts} times")
+    if worker.n_recycled:
+        remarks.append(f"recycled {worker.n_recycled} times")
     remarks += worker.problems
     if worker.leaked:
         remarks += [f"process {pid} could not be ended and still runs" for pid in worker.leaked_pids or (worker.pid,)]

@@ -86,12 +86,13 @@ class SubprocessEnvManager:
         deadline = Deadline.after(self._patience_s, supervisor.clock)
         while any(supervisor.queue.is_asked(env_id) for env_id in range(self.n_envs)) and not deadline.passed:
             supervisor.turn(deadline)
-        supervisor.take(delivered=False)
+        supervisor.requests.take(delivered=False)
+        supervisor.let_held_leave()
         supervisor.was_reset = True
         free = [env_id for env_id in range(self.n_envs) if supervisor.queue.state(env_id) is EnvState.FREE]
         supervisor.ask(free, Command.RESET, lambda env_id: self._seeds.of(env_id, 0) if seeded else None)
         self._wait_for(self.n_envs, Deadline.after(self._patience_s, supervisor.clock))
-        batch = rows.gather(supervisor.workers, supervisor.take(delivered=True))
+        batch = rows.gather(supervisor.workers, supervisor.requests.take(delivered=True))
         batch.lost[:] = False  # everything begins anew; there is no transition that could straddle a restart
         return batch
 
@@ -105,11 +106,12 @@ class SubprocessEnvManager:
         if isinstance(actions, Actions):
             actions = {rows.spec.names[0]: actions}
         rows.write_actions(actions, ids)
+        supervisor.hold(ids)
         free = [env_id for env_id in ids if supervisor.queue.state(env_id) is EnvState.FREE]
         if len(free) < len(ids):
-            supervisor.refuse(env_id for env_id in ids if supervisor.queue.state(env_id) is not EnvState.FREE)
+            supervisor.requests.refuse(env_id for env_id in ids if supervisor.queue.state(env_id) is not EnvState.FREE)
         for env_id in free:
-            rows.hand_over(supervisor.worker_of(env_id), env_id)
+            rows.hand_over(supervisor.requests.worker_of(env_id), env_id)
         supervisor.ask(free, Command.STEP, lambda _: None)
 
     def recv(self, min_envs: int | None = None, within_s: float | None = None) -> StepBatch:
@@ -118,7 +120,7 @@ class SubprocessEnvManager:
         if min_envs is not None and not 0 <= min_envs <= self.n_envs:
             raise ValueError(f"min_envs must be between 0 and {self.n_envs}, not {min_envs}")
         self._wait_for(min_envs, self._deadline(within_s))
-        return rows.gather(supervisor.workers, supervisor.take(delivered=True))
+        return rows.gather(supervisor.workers, supervisor.requests.take(delivered=True))
 
     def drain(self, within_s: float | None = None) -> StepBatch:
         """See `EnvManager`."""
@@ -128,7 +130,7 @@ class SubprocessEnvManager:
         while supervisor.queue.counts().busy and not last_look:
             last_look = deadline.passed
             supervisor.turn(deadline)
-        return rows.gather(supervisor.workers, supervisor.take(delivered=True))
+        return rows.gather(supervisor.workers, supervisor.requests.take(delivered=True))
 
     def statuses(self) -> list[WorkerStatus]:
         """See `EnvManager`."""

@@ -14,14 +14,17 @@ from stepherd.core.deadline import Deadline, Timeouts
 from stepherd.core.errors import EnvNeverReady, WorkerError, WorkerFailed
 from stepherd.core.waiting import TICK_S
 from stepherd.manager import failures
-from stepherd.manager.ending import end_workers
+from stepherd.manager.ending import end_workers, last_problems
 from stepherd.manager.env_worker import Cause, EnvWorker, WorkerState
+from stepherd.manager.lateness import EXIT_KNOWN_S, STACK_S, limit_of
 from stepherd.manager.launch import Backend, Link
+from stepherd.manager.recycling import RecyclePolicy
+from stepherd.manager.requests import Requests
 from stepherd.manager.restarts import RestartHistory, RestartPolicy
 from stepherd.manager.step_queue import EnvState, StepQueue
 from stepherd.spec.specs import EnvSpec
 from stepherd.transport.bell import BellBroken, Kind, Message
-from stepherd.transport.control import Command, Phase
+from stepherd.transport.control import Command
 from stepherd.transport.layout import Layout
 from stepherd.transport.notes import Job, Ready, read_note, write_note
 
@@ -33,8 +36,6 @@ CAUSES = {
     "late": "the worker was late",
     "protocol": "the worker broke the protocol",
 }
-STACK_S = 0.25  # for a late worker to write its Python stack into its log; a stopped one cannot
-EXIT_KNOWN_S = 0.5  # between a bell's closing and the exit status of a dying process lie microseconds, not this
 
 
 class Supervisor:
@@ -51,10 +52,12 @@ class Supervisor:
         timeouts: Timeouts,
         restarts: RestartPolicy,
         on_event: events.EventHook,
+        recycle: RecyclePolicy = RecyclePolicy(),  # noqa: B008 - frozen
     ) -> None:
         """Prepare one worker for each range of env ids; `seed_of(env id, generation)` seeds a restarted env."""
         self.workers = [EnvWorker(i, ids, RestartHistory(restarts)) for i, ids in enumerate(workers)]
         self.queue = StepQueue(sum(len(ids) for ids in workers))
+        self.requests = Requests(self.workers, self.queue, recycle)
         self.spec: EnvSpec | None = None
         self.was_reset = False
         """Whether envs that come back from a restart are to be reset at once."""
@@ -65,8 +68,8 @@ class Supervisor:
         self._backend, self._job_of, self._seed_of = backend, job_of, seed_of
         self.clock = backend.clock
         self._env_name, self._timeouts, self._on_event = env_name, timeouts, on_event
+        self._recycle = recycle
         self._layout: Layout | None = None
-        self._asked = [Command.RESET] * len(self.queue)
         self._corpses: dict[Link, EnvWorker] = {}
         """Processes that were killed and have not ended yet, and whose they were."""
         self._worker_of: dict[Link, EnvWorker] = {}
@@ -88,50 +91,8 @@ class Supervisor:
     ) -> None:
         """Ask some free envs of living workers for a command, and ring each of their workers once. Never blocks."""
         now = self.clock()
-        rung: dict[int, EnvWorker] = {}
-        envs_per_worker = len(self.workers[0].env_ids)
-        for env_id in env_ids:
-            worker = self.workers[env_id // envs_per_worker]
-            assert worker.memory is not None
-            index = env_id - worker.env_ids.start
-            if not worker.owed():
-                worker.asked_at = now
-            worker.memory.control.ask(index, command, seed_of(env_id))
-            self._asked[env_id] = command
-            if command is Command.STEP:
-                worker.ledger.sent += 1
-                worker.sent_to_env[index] += 1
-            if returning:
-                self.queue.mark_returning(env_id)
-            else:
-                self.queue.mark_busy(env_id)
-            rung[worker.worker_id] = worker
-        for worker in rung.values():
-            try:
-                assert worker.link is not None
-                worker.link.ring(Kind.RING)
-            except BellBroken:
-                log.debug("worker %d cannot be reached; its end will be noticed", worker.worker_id)
+        self.requests.ask(env_ids, command, seed_of, now, returning=returning)
         self._next_check = min(self._next_check, now + min(self._timeouts.step_s, self._timeouts.reset_s))
-
-    def take(self, delivered: bool) -> list[tuple[int, bool]]:
-        """Take all answers: (env id, lost) in ascending order; count them as delivered, or as discarded by a reset."""
-        taken = self.queue.take()
-        for env_id, _ in taken:
-            if self._asked[env_id] is Command.STEP:
-                ledger = self.worker_of(env_id).ledger
-                if delivered:
-                    ledger.delivered += 1
-                else:
-                    ledger.discarded["a reset came before its outcome was taken"] += 1
-        return taken
-
-    def refuse(self, env_ids: Iterable[int]) -> None:
-        """Count actions for envs whose worker failed before it could get them."""
-        for env_id in env_ids:
-            ledger = self.worker_of(env_id).ledger
-            ledger.sent += 1
-            ledger.unbegun += 1
 
     def turn(self, deadline: Deadline) -> None:
         """Wait once, and deal with whatever has happened. Blocks until `deadline` at the latest.
@@ -157,17 +118,13 @@ class Supervisor:
             end_workers(self.workers, self._corpses, self._backend, grace_s, self._timeouts.kill_s)
         finally:
             for worker in self.workers:
-                self._write_off(worker, "it was not taken before the close", keep_answers=False)
+                self.requests.write_off(worker, "it was not taken before the close", keep_answers=False)
                 worker.drop_block()
             self._sweep()
             self._backend.close()
         for worker in self.workers:
             for pid in worker.leaked_pids:
                 self._on_event(events.WorkerLeaked(worker.worker_id, pid))
-
-    def worker_of(self, env_id: int) -> EnvWorker:
-        """Return the worker an env lives in."""
-        return self.workers[env_id // len(self.workers[0].env_ids)]
 
     # What happens to workers.
 
@@ -199,8 +156,10 @@ class Supervisor:
                 return
 
     def _take_in(self, worker: EnvWorker, message: Message) -> None:
-        if message.kind is Kind.RING and worker.state is WorkerState.UP:
-            self._mark_answers(worker)
+        if worker.state is WorkerState.LEAVING:
+            worker.problems.extend(last_problems(message))
+        elif message.kind is Kind.RING and worker.state is WorkerState.UP:
+            self.requests.mark_answers(worker)
         elif message.kind is Kind.READY and worker.state is WorkerState.SPAWNING:
             self._welcome(worker, message)
         elif message.kind is Kind.FAILED:
@@ -209,13 +168,6 @@ class Supervisor:
             log.debug("worker %d has answered after it was given up", worker.worker_id)
         else:
             self._fail(worker, failures.out_of_step(f"{message.kind.name} while {worker.state.value}"))
-
-    def _mark_answers(self, worker: EnvWorker) -> None:
-        assert worker.memory is not None
-        control = worker.memory.control
-        for index, env_id in enumerate(worker.env_ids):
-            if self.queue.is_asked(env_id) and control.done(index) == control.request(index):
-                self.queue.mark_ready(env_id)
 
     def _welcome(self, worker: EnvWorker, message: Message) -> None:
         try:
@@ -242,7 +194,7 @@ class Supervisor:
         assert worker.link is not None
         if gone:
             worker.link.hang_up()
-            if worker.state is not WorkerState.GOING:
+            if worker.state not in (WorkerState.GOING, WorkerState.LEAVING):
                 worker.state, worker.going_since = WorkerState.GOING, self.clock()
                 self._next_check = min(self._next_check, worker.going_since + EXIT_KNOWN_S / 10)
         exit_status = worker.link.look()
@@ -254,7 +206,10 @@ class Supervisor:
             if worker.state is WorkerState.DOWN:
                 return
         worker.exit = exit_status
-        self._fail(worker, worker.verdict or failures.died(exit_status))
+        if worker.state is WorkerState.LEAVING:
+            self._retire(worker)
+        else:
+            self._fail(worker, worker.verdict or failures.died(exit_status))
 
     def _check(self, now: float) -> None:
         """Look at everything that may change without a message: lateness, silent deaths, respawns, corpses."""
@@ -269,7 +224,7 @@ class Supervisor:
             if worker.link is not None:
                 worker.link.trim_log()
             if worker.state is WorkerState.UP:
-                self._mark_answers(worker)  # it may have stopped between its last answer and the ring
+                self.requests.mark_answers(worker)  # it may have stopped between its last answer and the ring
             self._check_lateness(worker, now)
 
     def _reap_corpses(self) -> None:
@@ -297,70 +252,88 @@ class Supervisor:
                 worker.respawn_at = max(worker.respawn_at, now + TICK_S)
 
     def _check_lateness(self, worker: EnvWorker, now: float) -> None:
-        limit = self._limit(worker)
+        limit = limit_of(worker, self.requests.asked, self._timeouts)
         if limit is None:
             return
-        name, seconds, since = limit
-        if now < since + seconds:
-            self._next_check = min(self._next_check, since + seconds)
+        if now < limit.due:
+            self._next_check = min(self._next_check, limit.due)
+        elif worker.state is WorkerState.LEAVING:
+            worker.problems.append(f"it did not end when it was to be recycled, while {worker.doing()}; it was killed")
+            self._retire(worker)
         elif worker.state is WorkerState.GOING:
             self._fail(worker, worker.verdict or failures.died(None))
         else:
             assert worker.link is not None
-            worker.verdict = failures.late(name, seconds, now - since)
+            worker.verdict = failures.late(limit.name, limit.seconds, now - limit.since)
             worker.state, worker.going_since = WorkerState.GOING, now
             worker.link.ask_for_stack()
             self._next_check = min(self._next_check, now + STACK_S)
 
-    def _limit(self, worker: EnvWorker) -> tuple[str, float, float] | None:
-        """Return the limit a worker is under: its name, its seconds, and since when it counts."""
-        timeouts = self._timeouts
-        if worker.state is WorkerState.DOWN:
-            return None
-        if worker.state is WorkerState.GOING:
-            return "", STACK_S if worker.verdict else EXIT_KNOWN_S, worker.going_since
-        if worker.state is WorkerState.SPAWNING:
-            return "spawn_s", timeouts.spawn_s, worker.spawned_at
-        owed = worker.owed()
-        if not owed:
-            return None
-        assert worker.memory is not None
-        phase, _, since = worker.memory.control.phase()
-        since = max(since, worker.asked_at)  # a worker may have stopped right after its last answer, in any phase
-        if phase in (Phase.IDLE, Phase.SPAWNING):  # the latter for a moment after it was ready
-            resets = any(self._asked[env_id] is Command.RESET for env_id in owed)
-        else:
-            resets = phase is Phase.RESETTING
-        return ("reset_s", timeouts.reset_s, since) if resets else ("step_s", timeouts.step_s, since)
+    # Recycling: a healthy worker gets a new process.
+
+    def hold(self, env_ids: Iterable[int]) -> None:
+        """Keep those envs from acting whose worker is to be recycled and whose episode is over.
+
+        A worker whose envs are all held leaves.
+        """
+        if self._recycle.is_off:
+            return
+        for env_id in env_ids:
+            worker = self.requests.worker_of(env_id)
+            is_free = self.queue.state(env_id) is EnvState.FREE
+            if is_free and worker.recycle_why is not None and worker.is_between_episodes(env_id):
+                self.queue.mark_down(env_id)
+                if all(self.queue.state(each) is EnvState.DOWN for each in worker.env_ids):
+                    self._let_leave(worker)
+
+    def let_held_leave(self) -> None:
+        """Recycle the workers that were waiting for episodes to end; a reset has ended them all."""
+        for worker in self.workers:
+            states = [self.queue.state(env_id) for env_id in worker.env_ids]
+            if worker.state is WorkerState.UP and EnvState.DOWN in states:
+                for env_id in worker.env_ids:
+                    self.queue.mark_down(env_id)
+                self._let_leave(worker)
+
+    def _let_leave(self, worker: EnvWorker) -> None:
+        assert worker.link is not None
+        worker.state, worker.going_since = WorkerState.LEAVING, self.clock()
+        self._next_check = min(self._next_check, worker.going_since + self._timeouts.grace_s)
+        try:
+            worker.link.ring(Kind.CLOSE)
+        except BellBroken:
+            log.debug("worker %d ended before it was recycled; its end will be noticed", worker.worker_id)
+
+    def _retire(self, worker: EnvWorker) -> None:
+        """Bury a recycled worker and book its next process at once."""
+        assert worker.link is not None
+        self._on_event(events.WorkerRecycled(worker.worker_id, worker.pid, worker.generation, worker.recycle_why or ""))
+        self._let_go(worker)
+        worker.n_recycled += 1
+        worker.respawn_at = self.clock()
+        self._next_check = min(self._next_check, worker.respawn_at)
 
     def _fail(self, worker: EnvWorker, cause: Cause) -> None:
         """Let go of a failed worker at once, account for what it held, and decide what comes next. Never blocks."""
         assert worker.link is not None
         text = failures.report_of(worker, cause, self._env_name)
         worker.error = text
-        link = worker.link
-        link.kill()  # before the accounts are settled, so that it begins no step after they were
-        link.hang_up()
-        self._write_off(worker, CAUSES[cause.kind], keep_answers=self.draining)
-        if not self.draining:
-            worker.drop_block()
-        self._worker_of.pop(link, None)
-        self._corpses[link] = worker
-        worker.state = WorkerState.DOWN
-        self._reap_corpses()
+        worker.link.kill()  # before the accounts are settled, so that it begins no step after they were
+        self.requests.write_off(worker, CAUSES[cause.kind], keep_answers=self.draining)
+        self._let_go(worker)
         self._decide(worker, cause.kind, text, self.clock())
 
-    def _write_off(self, worker: EnvWorker, cause: str, *, keep_answers: bool) -> None:
-        if worker.memory is None:
-            return
-        self._mark_answers(worker)  # what it had answered before it failed, it has answered
-        for index, env_id in enumerate(worker.env_ids):
-            state = self.queue.state(env_id)
-            if keep_answers and state is EnvState.READY:
-                continue
-            if state in (EnvState.BUSY, EnvState.READY) and self._asked[env_id] is Command.STEP:
-                worker.write_off(index, cause)
-            self.queue.mark_down(env_id)
+    def _let_go(self, worker: EnvWorker) -> None:
+        """Kill what is left of a worker's process and leave the corpse to be reaped."""
+        assert worker.link is not None
+        worker.link.kill()
+        worker.link.hang_up()
+        if not self.draining:
+            worker.drop_block()
+        self._worker_of.pop(worker.link, None)
+        self._corpses[worker.link] = worker
+        worker.state = WorkerState.DOWN
+        self._reap_corpses()
 
     def _decide(self, worker: EnvWorker, cause: str, text: str, now: float) -> None:
         respawn_at = None

@@ -114,6 +114,10 @@ class Control:
         """Return how many steps this env has executed to their end."""
         return self._words[(1 + env) * LINE_WORDS + _FINISHED]
 
+    def episodes(self, env: int) -> int:
+        """Return how many episodes this env has ended."""
+        return self._words[(1 + env) * LINE_WORDS + _EPISODES]
+
     def phase(self) -> tuple[Phase, int, float]:
         """Return what the worker is doing, with which env, and since when (seconds of `time.monotonic`)."""
         words = self._words
