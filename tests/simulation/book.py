@@ -11,9 +11,10 @@ from simulation.fake_backend import SLIPS_S, FakeBackend, FakeLink
 from simulation.fake_env import Answer, Truth
 from simulation.world import World
 from stepherd.core.errors import EnvNeverReady, WorkerError, WorkerFailed
-from stepherd.core.events import Event, WorkerLeaked, WorkerReady, WorkerStarted
+from stepherd.core.events import Event, WorkerLeaked, WorkerReady, WorkerRecycled, WorkerStarted
 from stepherd.core.events import WorkerFailed as WorkerHasFailed
 from stepherd.core.waiting import TICK_S
+from stepherd.manager.recycling import RecyclePolicy
 from stepherd.manager.restarts import UNLIMITED, RestartPolicy
 from stepherd.manager.subprocess_env_manager import EnvSeeds
 
@@ -30,6 +31,8 @@ class Expectation:
     """Whether the answer to a reset that failed half-way may come."""
     lost: bool = False
     """Whether a row marked lost is due."""
+    between: bool = False
+    """Whether the last row ended an episode, so that it may be held because its worker is to be recycled."""
     generation: int = 0
     """Of the last row."""
 
@@ -63,14 +66,19 @@ class Book:
     """The expectations of one pool. `on_event` is the pool's hook."""
 
     def __init__(
-        self, world: World, backend: FakeBackend, truth: Truth, policy: RestartPolicy, shape: tuple[int, int]
+        self,
+        world: World,
+        backend: FakeBackend,
+        truth: Truth,
+        policies: tuple[RestartPolicy, RecyclePolicy],
+        shape: tuple[int, int],
     ) -> None:
         n_workers, self.envs_per_worker = shape
         self.envs = [Expectation() for _ in range(n_workers * self.envs_per_worker)]
         self.sent: dict[int, int] = {}
         """The env of every action that was accepted."""
         self.delivered: set[int] = set()
-        self.was_reset = self.draining = False
+        self.was_reset = self.is_resetting = self.draining = False
         self.broken: WorkerError | None = None
         """The error that ended the pool's good days."""
         self.n_failures = 0
@@ -79,7 +87,9 @@ class Book:
         self.leaked: set[int] = set()
         """The pids that were said to have been left behind."""
         self._world, self._backend, self._truth = world, backend, truth
-        self._budgets = [Budget(policy) for _ in range(n_workers)]
+        self.recycled_links: set[FakeLink] = set()
+        self._recycle = policies[1]
+        self._budgets = [Budget(policies[0]) for _ in range(n_workers)]
         self._ready: set[int] = set()
         self._starts: dict[int, float] = {}
         self._due_error: tuple[type[WorkerError], int] | None = None
@@ -95,6 +105,8 @@ class Book:
                 self._truth.is_spec_known = True
             case WorkerHasFailed():
                 self._note_failure(event)
+            case WorkerRecycled():
+                self._note_recycling(event)
             case WorkerLeaked():
                 self.leaked.add(event.pid)
 
@@ -127,6 +139,7 @@ class Book:
             self._world.check(env.resets and answer == first, "env {} answers {}; due: {}", env_id, answer, due)
         env.action, env.resets, env.lost, env.free = None, False, False, True
         env.generation = answer.generation
+        env.between = not self._recycle.is_off and (answer.terminated or answer.interrupted)
 
     def take_first_row(self, env_id: int, lost: bool, answer: Answer, seeds: EnvSeeds, *, seeded: bool) -> None:
         """Check a row that a `reset` has returned."""
@@ -141,7 +154,11 @@ class Book:
 
     def in_flight(self) -> set[int]:
         """Return the envs that certainly owe the answer to an action."""
-        return {env_id for env_id, env in enumerate(self.envs) if env.action is not None and not env.resets}
+        return {
+            env_id
+            for env_id, env in enumerate(self.envs)
+            if env.action is not None and not env.resets and not (env.between and env.action not in self._truth.begun)
+        }
 
     def lying_there(self) -> set[int]:
         """Return the envs whose answer to what was sent is there, of workers with which nothing is wrong."""
@@ -189,6 +206,21 @@ class Book:
             self._check_cause(event.cause, event.text, link)
             self._write_off(worker_id)
         self._note_decision(worker_id, event.restart_in_s)
+
+    def _note_recycling(self, event: WorkerRecycled) -> None:
+        link, check = self.link_of(event.worker_id), self._world.check
+        check(link.pid == event.pid and link not in self.failed_links, "no such process: {}", event)
+        check(link.is_leaving, "{} was not asked to leave", link.process.name)
+        limit, n_ended = self._recycle.after_episodes, link.process.n_episodes
+        check(limit is not None and n_ended >= limit, "{} is recycled after {} episodes", link.process.name, n_ended)
+        self.recycled_links.add(link)
+        self._starts[event.worker_id] = self._world.now
+        first = event.worker_id * self.envs_per_worker
+        for env_id in range(first, first + self.envs_per_worker):
+            env = self.envs[env_id]
+            is_over = env.action not in self._truth.begun or self.is_resetting
+            check(is_over, "env {} is recycled in the middle of a step", env_id)
+            env.action, env.resets, env.lost = None, False, True
 
     def _note_decision(self, worker_id: int, restart_in_s: float | None) -> None:
         if self.draining:

@@ -147,9 +147,10 @@ class Caller:
         self._world.note("caller", "resets all with seed {}", seed)
         seeded = seed is not None or not self._book.was_reset
         self._check_held()
-        self._book.was_reset = True
+        self._book.was_reset = self._book.is_resetting = True
         bound_s, n_failures = 2 * self._patience_s, self._book.n_failures
         outcome = self._call("reset", bound_s, (WorkerError, TooFewReady), lambda: self._manager.reset(seed))
+        self._book.is_resetting = False
         if not isinstance(outcome, StepBatch):
             in_vain = isinstance(outcome, TooFewReady) and self._book.n_failures == n_failures
             self._world.check(not in_vain, "gives up though every worker keeps to its limits: {}", outcome)
@@ -202,7 +203,7 @@ class Caller:
             self._world.check(outcome is broken, "goes on though its budget was spent")
         elif isinstance(outcome, TooFewReady):
             wanted = max(1, len(book.in_flight())) if min_envs is None else min_envs
-            n_due = sum(env.action is not None or env.resets or env.lost for env in book.envs)
+            n_due = len(book.in_flight()) + sum(env.resets or env.lost for env in book.envs)
             is_over = self._world.now >= began + bound_s
             self._world.check(is_over or n_due < wanted, "gives up early: {}", outcome)
             self._world.check(len(lying_there) < wanted or book.n_failures > n_failures, "overlooks {}", lying_there)
@@ -241,7 +242,7 @@ class Caller:
 
     def _make_a_mistake(self) -> None:
         rng, envs = self._rng, self._book.envs
-        busy = [i for i, env in enumerate(envs) if not env.free and not env.lost and not env.resets]
+        busy = sorted(self._book.in_flight())
         numbers = [next(self._numbers) for _ in range(2)]
         mistakes: list[tuple[type[Exception], list[int], list[int]]] = [
             (EnvBusy, numbers[:1], [len(envs)]),

@@ -41,6 +41,8 @@ class FakeLink:
         self._backend, self._world = backend, backend.world
         self._listens = self._watches_exit = True
         self._mapped: memoryview | None = None
+        self._leaves_by: float | None = None
+        self._is_given_up = False
         process.on_change = self._see_whether_it_wakes
 
     @property
@@ -64,7 +66,7 @@ class FakeLink:
         if kind is Kind.RING:
             self.process.note_request()
         if kind is Kind.CLOSE:
-            self._backend.is_closing = True
+            self._note_close()
         if not self._listens or not self.process.bell_is_open:
             raise BellBroken("nobody is there")
         if self.process.nature.is_deaf and self._world.rng.random() < 0.1:
@@ -81,7 +83,10 @@ class FakeLink:
             message = self.process.said.popleft()
             self._see_whether_it_wakes()
             return message
-        return None if self.process.bell_is_open else Message(Kind.GONE)
+        if self.process.bell_is_open:
+            return None
+        self._is_given_up = True
+        return Message(Kind.GONE)
 
     def map_block(self, fd: int, size: int) -> memoryview:
         """See `Link`."""
@@ -106,6 +111,9 @@ class FakeLink:
         if self._mapped is not None:
             self._mapped.release()
             self._mapped = None
+
+    def wake(self) -> None:
+        """See `Link`."""
 
     def trim_log(self) -> None:
         """See `Link`."""
@@ -152,20 +160,38 @@ class FakeLink:
     def ask_for_stack(self) -> None:
         """See `Link`."""
         process, now = self.process, self._world.now
+        self._is_given_up = True
         self._world.note("manager", "finds {} late", process.name)
         is_late = process.has_overrun or now >= process.overdue_at - SLIPS_S
         self._world.check(
             is_late, "{} is taken for late, {:.3f} s before it is", process.name, process.overdue_at - now
         )
 
+    @property
+    def is_leaving(self) -> bool:
+        """Whether it was asked to close though its pool goes on."""
+        return self._leaves_by is not None
+
     def check_it_was_noticed(self, since: float) -> None:
         """Check that the process has been let go if its manager, at work `since` then, has had time to."""
         if self.is_let_go:
+            return
+        if self._leaves_by is not None:
+            due = max(self._leaves_by, since) + TICK_S + 0.01
+            self._world.check(self._world.now <= due, "nobody has noticed that {} does not leave", self.process.name)
             return
         troubles = {**self.process.troubles, "late": self.process.overdue_at}
         for trouble, at in troubles.items():
             due = max(at, since) + WITHIN_S[trouble] + 0.01
             self._world.check(self._world.now <= due, "nobody has noticed that {} is {}", self.process.name, trouble)
+
+    def _note_close(self) -> None:
+        call = self._world.call
+        if call is not None and call.name in ("enter", "close"):
+            self._backend.is_closing = True
+        elif self._leaves_by is None:
+            self._world.check(not self._is_given_up, "{} is to leave, though it has failed", self.process.name)
+            self._leaves_by = self._world.now + self._backend.grace_s
 
     def _let_go(self) -> None:
         self.hang_up()
@@ -190,6 +216,7 @@ class FakeBackend:
         self.refused: int | None = None
         """The worker for which the last attempt to start a process failed."""
         self.is_closing = self.is_closed = False
+        self.grace_s = weather.timeouts.grace_s
         self._weather, self._truth, self._spec = weather, truth, spec
         self._awake: dict[FakeLink, None] = {}
 

@@ -126,6 +126,11 @@ class FakeProcess:
         first = min(self.troubles, key=self.troubles.__getitem__, default="")
         return self.raised is not None and first == "raised" and not self.has_overrun
 
+    @property
+    def n_episodes(self) -> int:
+        """How many episodes its envs have ended."""
+        return sum(self._control.episodes(i) for i in range(self._n_envs)) if self._control is not None else 0
+
     # Its life.
 
     def _live(self) -> Life:

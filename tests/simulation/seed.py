@@ -8,7 +8,8 @@ from simulation.book import Book
 from simulation.caller import Caller, check_that_it_is_closed
 from simulation.fake_backend import FakeBackend
 from simulation.fake_env import NARROW, WIDE, Truth
-from simulation.weather import draw_policy, draw_timeouts, draw_weather
+from simulation.fake_process import FakeProcess
+from simulation.weather import draw_policy, draw_recycling, draw_timeouts, draw_weather
 from simulation.world import World
 from stepherd.manager.report import CloseReport, WorkerReport
 from stepherd.manager.subprocess_env_manager import EnvSeeds, SubprocessEnvManager, patience_s
@@ -54,7 +55,8 @@ def _run(rng: Random, world: World) -> None:
     n_workers, envs_per_worker = rng.randint(1, 4), rng.choice((1, 1, 2, 3))
     spec = WIDE if rng.random() < 0.2 else NARROW
     backend = FakeBackend(world, weather, truth, spec)
-    book = Book(world, backend, truth, policy, (n_workers, envs_per_worker))
+    recycle = draw_recycling(rng)
+    book = Book(world, backend, truth, (policy, recycle), (n_workers, envs_per_worker))
     seeds = EnvSeeds(7)
     supervisor = Supervisor(
         backend,
@@ -64,11 +66,13 @@ def _run(rng: Random, world: World) -> None:
         seed_of=seeds.of,
         timeouts=timeouts,
         restarts=policy,
+        recycle=recycle,
         on_event=book.on_event,
     )
     patience = patience_s(timeouts, policy.backoff_max_s, envs_per_worker)
     manager = SubprocessEnvManager(supervisor, seeds, patience, timeouts.grace_s)
-    world.note("seed", "{} workers of {} envs; {}; {}", n_workers, envs_per_worker, timeouts, policy)
+    world.note("seed", "{} workers of {} envs", n_workers, envs_per_worker)
+    world.note("seed", "{}; {}; {}", timeouts, policy, recycle)
     world.note("seed", "{}", weather)
     if rng.random() < 0.1:
         world.later(rng.random() * rng.choice((0.1, 10.0, 60.0)), world.interrupt)
@@ -112,7 +116,9 @@ def _check_ends(world: World, backend: FakeBackend, book: Book, worker: WorkerRe
         world.check(worker.exit == "never started" and not worker.pid, "ends what was never started: {}", worker)
         return
     last, left = links[-1], {link.pid for link in links if link.is_abandoned}
-    world.check(worker.n_restarts == len(links) - 1, "counts {} restarts of {}", worker.n_restarts, last.process.name)
+    recycled = book.recycled_links & set(links)
+    counts, true = (worker.n_restarts, worker.n_recycled), (len(set(links[:-1]) - recycled), len(recycled))
+    world.check(counts == true, "counts {} restarts of {}, not {}", counts, last.process.name, true)
     world.check(worker.leaked == bool(left), "hides that {} still run", left)
     world.check(left <= book.leaked or world.was_interrupted, "says to nobody that {} still run", left)
     world.check(worker.pid == last.pid, "takes {} for the last process, not {}", worker.pid, last.pid)
@@ -121,8 +127,12 @@ def _check_ends(world: World, backend: FakeBackend, book: Book, worker: WorkerRe
     failed = worker.worker_id in book.failed_workers
     world.check(not failed or worker.error is not None, "hides the error of {}", last.process.name)
     said = "\n".join([worker.error or "", *worker.problems])
-    process = last.process
-    if process.raised_first and last not in book.failed_links:
+    for link in {last, *recycled} - book.failed_links:
+        _check_end(world, link.process, said)
+
+
+def _check_end(world: World, process: FakeProcess, said: str) -> None:
+    if process.raised_first:
         world.check(str(process.raised) in said, "hides what {} raised: {!r}", process.name, said)
     if process.problem is not None:
         world.check(process.problem in said, "hides how {} closed: {!r}", process.name, said)

@@ -12,6 +12,7 @@ from random import Random
 
 from simulation.world import NEVER
 from stepherd.core.deadline import Timeouts
+from stepherd.manager.recycling import RecyclePolicy
 from stepherd.manager.restarts import UNLIMITED, RestartPolicy
 from stepherd.process.exits import Exit
 
@@ -146,6 +147,11 @@ def draw_timeouts(rng: Random) -> Timeouts:
         grace_s=rng.uniform(0.1, 3),
         kill_s=rng.uniform(0.1, 3),
     )
+
+
+def draw_recycling(rng: Random) -> RecyclePolicy:
+    """Draw how soon a healthy worker is replaced; mostly never."""
+    return RecyclePolicy(after_episodes=rng.randint(1, 5) if rng.random() < 0.3 else None)
 
 
 def draw_policy(rng: Random) -> RestartPolicy:

@@ -46,6 +46,7 @@ def end_workers(
 def _ask(link: Link) -> None:
     with contextlib.suppress(BellBroken):  # then it is ending already, or the next rung will see to it
         link.ring(Kind.CLOSE)
+    link.wake()
 
 
 def _hear(link: Link, worker: EnvWorker | None, last_words: dict[Link, Kind]) -> None:
@@ -81,8 +82,8 @@ def _note_end(worker: EnvWorker, link: Link, last_words: Kind | None, *, ended_b
     elif ended_before:
         worker.problems.append(f"it had ended before it was asked to, {doing}: {status}")
     elif last_words is Kind.CLOSED:
-        worker.problems.append(f"its envs were closed, but its process did not end by itself: {status}")
+        worker.problems.append(f"its envs were closed, but its process did not end by itself: {status.plain}")
     elif status.signal is not None:
-        worker.problems.append(f"it did not end when asked, {doing}: {status}")
+        worker.problems.append(f"it did not end when asked, {doing}: {status.plain}")
     else:
         worker.problems.append(f"it ended badly, {doing}: {status}")

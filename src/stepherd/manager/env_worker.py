@@ -92,7 +92,9 @@ class EnvWorker:
         """Steps sent to each env of the present process."""
         self.recycle_why: str | None = None
         """Why its process is to be replaced though it is healthy."""
-        self.n_recycled = 0
+        self.was_recycled = False
+        """Whether its last process was replaced healthy."""
+        self.n_recycled = self.n_restarts = 0
         self._episodes = [0] * len(env_ids)
         self._is_between_episodes = [False] * len(env_ids)
         self.error: str | None = None
@@ -110,6 +112,8 @@ class EnvWorker:
         """Take on a newly started process."""
         assert self.memory is None, "the block of the process before was not dropped"
         self.link = link
+        self.n_restarts += self.generation >= 0 and not self.was_recycled
+        self.was_recycled = False
         self.generation += 1
         self.state = WorkerState.SPAWNING
         self.spawned_at = now
@@ -186,7 +190,7 @@ class EnvWorker:
             env_ids=tuple(self.env_ids),
             pid=self.pid,
             exit=self._exit_in_words(),
-            n_restarts=max(0, self.generation - self.n_recycled),
+            n_restarts=self.n_restarts,
             n_recycled=self.n_recycled,
             sent=self.ledger.sent,
             delivered=self.ledger.delivered,

@@ -70,6 +70,10 @@ class Link(Endable, Protocol):
         """Unmap the block. Views of its memory must have been released."""
         ...
 
+    def wake(self) -> None:
+        """Let a stopped worker run again (SIGCONT), so that it can end politely."""
+        ...
+
     def ask_for_stack(self) -> None:
         """Ask the worker to write its Python stack into its log, which works while native code holds it up."""
         ...
@@ -199,6 +203,10 @@ class LocalLink:
         """See `Link`."""
         self._let_go()
         self._child.abandon()
+
+    def wake(self) -> None:
+        """See `Link`."""
+        self._child.wake()
 
     def ask_for_stack(self) -> None:
         """See `Link`."""

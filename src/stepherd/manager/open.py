@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import pickle
 import sys
@@ -109,6 +110,8 @@ def _pickled_kwargs(kwargs: Mapping[str, Any]) -> bytes:
 
 
 def _name_of(env: Callable[..., Any]) -> str:
+    while isinstance(env, functools.partial):
+        env = env.func
     return getattr(env, "__qualname__", None) or type(env).__qualname__
 
 

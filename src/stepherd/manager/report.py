@@ -85,8 +85,9 @@ class CloseReport:
         """The report in one line, and a line more for each worker that has something to say."""
         restarts = sum(worker.n_restarts for worker in self.workers)
         summary = (
-            f"Closed {len(self.workers)} workers in {self.took_s:.2f} s: {self.delivered} steps delivered, "
-            f"{self.discarded} discarded, {restarts} restarts, {len(self.leaked)} processes left."
+            f"Closed {_counted(len(self.workers), 'worker')} in {self.took_s:.2f} s: "
+            f"{_counted(self.delivered, 'step')} delivered, {self.discarded} discarded, "
+            f"{_counted(restarts, 'restart')}, {_counted(len(self.leaked), 'process', 'processes')} left."
         )
         lines = [summary]
         lines += [f"  worker {w.worker_id}: {_remarks(w)}" for w in self.workers if _remarks(w)]
@@ -94,14 +95,18 @@ class CloseReport:
 
 
 def _remarks(worker: WorkerReport) -> str:
-    remarks = [f"{n} steps discarded: {cause}" for cause, n in sorted(worker.discarded.items())]
+    remarks = [f"{_counted(n, 'step')} discarded: {cause}" for cause, n in sorted(worker.discarded.items())]
     if worker.n_restarts:
-        remarks.append(f"restarted {worker.n_restarts} times")
+        remarks.append(f"restarted {_counted(worker.n_restarts, 'time')}")
     if worker.n_recycled:
-        remarks.append(f"recycled {worker.n_recycled} times")
+        remarks.append(f"recycled {_counted(worker.n_recycled, 'time')}")
     remarks += worker.problems
     if worker.leaked:
         remarks += [f"process {pid} could not be ended and still runs" for pid in worker.leaked_pids or (worker.pid,)]
     if worker.error is not None:
         remarks.append(worker.error.strip().splitlines()[0])
     return "; ".join(remarks)
+
+
+def _counted(n: int, one: str, many: str | None = None) -> str:
+    return f"{n} {one if n == 1 else many or one + 's'}"

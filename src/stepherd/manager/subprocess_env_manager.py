@@ -163,8 +163,10 @@ class SubprocessEnvManager:
             wanted = max(1, counts.ready + counts.busy) if min_envs is None else min_envs
             if counts.ready >= wanted:
                 return
-            if counts.ready + counts.busy + counts.down < wanted:
-                raise TooFewReady(f"{wanted} answers were asked for, but there are only {counts}")
+            n_held = supervisor.n_held()
+            if counts.ready + counts.busy + counts.down - n_held < wanted:
+                held = f"; {n_held} of these wait until the other envs of their worker end an episode" if n_held else ""
+                raise TooFewReady(f"{wanted} answers were asked for, but there are only {counts}{held}")
             if last_look:
                 raise TooFewReady(f"{wanted} answers were asked for; when time ran out there were {counts}")
             last_look = deadline.passed  # even without any time, what lies there already is taken in

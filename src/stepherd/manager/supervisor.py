@@ -246,7 +246,9 @@ class Supervisor:
         try:
             self._spawn(worker)
         except OSError as error:  # no more processes or memory just now: the next attempt costs budget as well
-            text = f"Worker {worker.worker_id} could not be started again: {error}\nBefore that: {worker.error}"
+            before = f"\nBefore that: {worker.error}" if worker.error is not None else ""
+            text = f"Worker {worker.worker_id} could not be started again: {error}{before}"
+            worker.error = worker.error or text
             self._decide(worker, "died", text, now)
             if worker.respawn_at is not None:
                 worker.respawn_at = max(worker.respawn_at, now + TICK_S)
@@ -286,6 +288,13 @@ class Supervisor:
                 if all(self.queue.state(each) is EnvState.DOWN for each in worker.env_ids):
                     self._let_leave(worker)
 
+    def n_held(self) -> int:
+        """Return how many envs are held by workers that go on: no wait brings those back, only the others' steps."""
+        if self._recycle.is_off:
+            return 0
+        held = (worker for worker in self.workers if worker.state is WorkerState.UP)
+        return sum(self.queue.state(env_id) is EnvState.DOWN for worker in held for env_id in worker.env_ids)
+
     def let_held_leave(self) -> None:
         """Recycle the workers that were waiting for episodes to end; a reset has ended them all."""
         for worker in self.workers:
@@ -310,6 +319,7 @@ class Supervisor:
         self._on_event(events.WorkerRecycled(worker.worker_id, worker.pid, worker.generation, worker.recycle_why or ""))
         self._let_go(worker)
         worker.n_recycled += 1
+        worker.was_recycled = True
         worker.respawn_at = self.clock()
         self._next_check = min(self._next_check, worker.respawn_at)
 

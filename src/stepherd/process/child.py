@@ -65,6 +65,11 @@ class Child:
         if self._owns_pid:
             leash.signal_group(self.pid, signal.SIGTERM)
 
+    def wake(self) -> None:
+        """Let the group run again if somebody has stopped it. Never blocks."""
+        if self._owns_pid and hasattr(signal, "SIGCONT"):
+            leash.signal_group(self.pid, signal.SIGCONT)
+
     def send_signal(self, number: int) -> None:
         """Send a signal to the child alone, unless it has been reaped. Never blocks."""
         if self._owns_pid:

@@ -38,6 +38,11 @@ class Exit:
         """Whether it has ended but how was lost, because something else in this program reaped it."""
         return self.code is None and self.signal is None
 
+    @property
+    def plain(self) -> str:
+        """The same without guessing why: for whoever knows, having sent the signal."""
+        return str(self) if self.signal is None else f"killed by {signal_name(self.signal)}"
+
     def __str__(self) -> str:
         if self.unknown:
             return "ended, how is not known: something else in this program waits for all children or ignores SIGCHLD"

@@ -14,6 +14,7 @@ ONE_OF_EACH: list[events.Event] = [
     events.WorkerStarted(1, 20, 0),
     events.WorkerReady(1, 20, 0, 0.5),
     events.WorkerFailed(1, 20, 0, "died", "the whole report", None),
+    events.WorkerRecycled(1, 20, 0, "after 3 episodes"),
     events.WorkerLeaked(1, 20),
 ]
 

@@ -251,6 +251,9 @@ class FakeLink:
         """See `Link`."""
         self.stacks_asked += 1
 
+    def wake(self) -> None:
+        """See `Link`."""
+
     def trim_log(self) -> None:
         """See `Link`."""
 

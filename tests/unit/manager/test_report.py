@@ -66,7 +66,7 @@ def test_who_could_not_be_ended_is_listed() -> None:
     report = CloseReport((worker(0), worker(1, leaked=True)), took_s=0.1)
 
     assert [w.worker_id for w in report.leaked] == [1]
-    assert "1 processes left" in str(report)
+    assert "1 process left" in str(report)
 
 
 def test_no_workers_is_an_account_too() -> None:
