@@ -29,8 +29,11 @@ if TYPE_CHECKING:
         SpecError,
         StepherdError,
         TooFewReady,
+        TrainingDiverged,
+        UnsupportedPlatform,
         WorkerError,
         WorkerFailed,
+        WrongValue,
     )
     from stepherd.manager.env_manager import EnvManager, WorkerStatus
     from stepherd.manager.open import open_env_manager
@@ -60,6 +63,9 @@ __all__ = [
     "StepherdError",
     "ConfigError",
     "SpecError",
+    "WrongValue",
+    "TrainingDiverged",
+    "UnsupportedPlatform",
     "RunFolderError",
     "CheckpointError",
     "ManagerClosed",

@@ -15,7 +15,7 @@ COUNT_DIR = "STEPHERD_TEST_COUNT_DIR"
 
 
 class Counted(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Appends one byte to a file of its own for every step it begins, whatever happens next."""
+    """Appends one byte to a file of its own for every step it begins, whatever happens next. Goes outermost."""
 
     def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
         super().__init__(env)
@@ -45,7 +45,7 @@ def make_cartpole() -> gymnasium.Env[Any, Any]:
 
 def make_slow_cartpole() -> gymnasium.Env[Any, Any]:
     """Return a CartPole that counts and takes its time, so that a run can be interrupted."""
-    return _Slow(make_cartpole())
+    return Counted(_Slow(gymnasium.make("CartPole-v1")))
 
 
 class _Slow(gymnasium.Wrapper[Any, Any, Any, Any]):

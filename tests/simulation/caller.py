@@ -122,11 +122,13 @@ class Caller:
 
     def _leave(self) -> None:
         free = [env_id for env_id, env in enumerate(self._book.envs) if env.free]
-        if free and self._rng.random() < 0.3:
+        if free and self._book.was_reset and self._rng.random() < 0.3:
             if self._rng.random() < 0.5:
                 self._weather.break_out()
             self._send(free)
             self._pause()
+            if self._rng.random() < 0.5:
+                self._recv(None, None)
         choice = self._rng.random()
         if choice < 0.45:
             self._drain(self._rng.choice((None, None, None, 0.0, 0.05)))
@@ -193,6 +195,8 @@ class Caller:
         bound_s = self._patience_s if within_s is None else within_s
         lying_there = book.lying_there()
         n_failures, broken = book.n_failures, book.broken
+        least = 1 if min_envs is None else min_envs
+        most = max(1, sum(env.action is not None for env in book.envs)) if min_envs is None else min_envs
         outcome = self._call(
             "recv",
             bound_s + 1e-9,  # it may look without any time, but not send
@@ -202,20 +206,23 @@ class Caller:
         if broken is not None:
             self._world.check(outcome is broken, "goes on though its budget was spent")
         elif isinstance(outcome, TooFewReady):
-            wanted = max(1, len(book.in_flight())) if min_envs is None else min_envs
-            n_due = len(book.in_flight()) + sum(env.resets or env.lost for env in book.envs)
             is_over = self._world.now >= began + bound_s
-            self._world.check(is_over or n_due < wanted, "gives up early: {}", outcome)
-            self._world.check(len(lying_there) < wanted or book.n_failures > n_failures, "overlooks {}", lying_there)
-            in_vain = within_s is None and n_due >= wanted and book.n_failures == n_failures
+            self._world.check(is_over or self._n_due() < least, "gives up early: {}", outcome)
+            has_failed = book.n_failures > n_failures
+            self._world.check(len(lying_there) < most or has_failed, "overlooks {}", lying_there)
+            in_vain = within_s is None and self._n_due() >= least and not has_failed
             self._world.check(not in_vain, "gives up though every worker keeps to its limits: {}", outcome)
         elif isinstance(outcome, StepBatch):
             self._take(outcome)
-            self._world.check(len(outcome) >= (1 if min_envs is None else min_envs), "returns too few")
+            self._world.check(len(outcome) >= least, "returns too few")
             left = book.in_flight()
             self._world.check(min_envs is not None or not left, "does not wait for envs {}", left)
             self._world.check(min_envs != 0 or not lying_there & left, "overlooks {}", lying_there)
         return outcome
+
+    def _n_due(self) -> int:
+        """Return how many envs owe a row, or will without anything being sent."""
+        return len(self._book.in_flight()) + sum(env.resets or env.lost for env in self._book.envs)
 
     def _drain(self, within_s: float | None) -> None:
         self._world.note("caller", "drains within {} s", within_s)

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-N_SEEDS = 1000
+from simulation.seed import N_SEEDS
+
 CHUNK = 100
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the options of the simulation."""
     group = parser.getgroup("simulation")
-    group.addoption("--seeds", type=int, default=N_SEEDS, help="how many seeds the simulation runs (default: 1000)")
+    group.addoption("--seeds", type=int, default=N_SEEDS, help=f"how many seeds the simulation runs ({N_SEEDS})")
     group.addoption("--seed", type=int, default=None, help="run this seed of the simulation only, and show its story")
 
 
@@ -25,3 +26,13 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if one is not None:
         chunks = [range(one, one + 1)]
     metafunc.parametrize("seeds", chunks, ids=[f"{chunk.start}-{chunk.stop - 1}" for chunk in chunks])
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """With `--seed`, leave out what takes no seed: somebody wants to see that one again."""
+    if config.getoption("--seed", None) is not None:
+        items[:] = [item for item in items if not _is_beside_the_point(item)]
+
+
+def _is_beside_the_point(item: pytest.Item) -> bool:
+    return item.path.parent.name == "simulation" and "seeds" not in getattr(item, "fixturenames", ())

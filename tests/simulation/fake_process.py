@@ -207,7 +207,7 @@ class FakeProcess:
                 env.next_episode(action)
         yield from self._suffer(index)
         self._leave()
-        control.answer(index)
+        control.answer(index, control.request(index))
         if all(control.request(i) == control.done(i) for i in range(self._n_envs)):
             self._asked_at = None
         self._truth.published.add(action)
@@ -223,7 +223,7 @@ class FakeProcess:
         if self._weather.fates and self._weather.rng.random() < P_BAD_CLOSE:
             problem = f"close() raised in {self.pid}"
         self._say(Kind.CLOSED, write_note(Closing((problem,) if problem else ())))
-        self.problem, self.has_closed = problem, True
+        self.problem, self.has_closed = None if self.troubles else problem, True
 
     def _work(self, limit_s: float, *, is_guarded: bool = False) -> Part:
         seconds = min(self._weather.duration(limit_s), limit_s * 0.9 if is_guarded else NEVER)

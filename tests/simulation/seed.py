@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from random import Random
 
 from simulation.book import Book
@@ -16,6 +17,7 @@ from stepherd.manager.subprocess_env_manager import EnvSeeds, SubprocessEnvManag
 from stepherd.manager.supervisor import CAUSES, Supervisor
 from stepherd.transport.notes import Job
 
+N_SEEDS = 1000  # in the suite
 LINES_MAX = 400  # of a story that a test shows; `--seed` shows it all
 DISCARDS = {*CAUSES.values(), "a reset came before its outcome was taken", "it was not taken before the close"}
 
@@ -32,6 +34,11 @@ class SeedFailed(AssertionError):
             f"seed {seed}: the manager {violation}\n{told}\n{world.now:12.6f}  the manager {violation}\n"
             f"Again: python -m pytest tests/simulation --seed {seed}"
         )
+
+
+def run_seeds(seeds: Iterable[int]) -> list[World]:
+    """Run seeds one after the other and return their worlds. Raises the first `SeedFailed`."""
+    return [run_seed(seed) for seed in seeds]
 
 
 def run_seed(seed: int) -> World:

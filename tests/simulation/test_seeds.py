@@ -12,4 +12,4 @@ def test_no_seed_breaks_a_promise(seeds: range) -> None:
     for seed in seeds:
         world = run_seed(seed)
         if len(seeds) == 1:
-            print(world.story())
+            print(world.story())  # seen with `-s`

@@ -64,6 +64,9 @@ class Weather:
     fates: tuple[Fate, ...]
     p_fate: float
     p_slow: float
+    """How likely a step or a reset takes about as long as it may."""
+    p_late: float
+    """How likely that is too long."""
     p_nature: float
     """How likely each oddity of a process is."""
     p_refusal: float
@@ -93,7 +96,9 @@ class Weather:
         """Draw how long something takes that may take `limit_s`: mostly much less, sometimes just, or not."""
         rng = self.rng
         if rng.random() < self.p_slow:
-            return limit_s * rng.choice((0.5, 0.9, 0.999)) if rng.random() < 0.7 else limit_s + rng.random() * 0.4
+            if rng.random() < self.p_late:
+                return limit_s + rng.random() * 0.4
+            return limit_s * rng.choice((0.5, 0.9, 0.999))
         return min(rng.expovariate(1 / self.typical_s), 0.9 * limit_s)
 
     def lag(self) -> float:
@@ -127,9 +132,10 @@ def draw_weather(rng: Random, timeouts: Timeouts) -> Weather:
     return Weather(
         rng=rng,
         timeouts=timeouts,
-        fates=tuple(rng.sample(list(Fate), rng.randint(1, 6))) if storm else (),
+        fates=tuple(rng.sample([*Fate, Fate.RAISES], rng.randint(1, 6))) if storm else (),
         p_fate=storm,
-        p_slow=rng.choice((0.0, 0.0, 0.01, 0.1)),
+        p_slow=rng.choice((0.0, 0.0, 0.01, 0.1, 0.8)),
+        p_late=rng.choice((0.0, 0.3)),
         p_nature=rng.choice((0.0, 0.1, 0.5)) if storm else 0.0,
         p_refusal=rng.choice((0.0, 0.0, 0.1, 0.5)) if storm else 0.0,
         p_end=rng.choice((0.0, 0.05, 0.3, 1.0)),
@@ -141,7 +147,7 @@ def draw_weather(rng: Random, timeouts: Timeouts) -> Weather:
 def draw_timeouts(rng: Random) -> Timeouts:
     """Draw the limits of a pool."""
     return Timeouts(
-        spawn_s=rng.uniform(1, 20),
+        spawn_s=rng.choice((rng.uniform(1, 20), rng.uniform(0.3, 1))),
         reset_s=rng.uniform(0.3, 10),
         step_s=rng.uniform(0.3, 10),
         grace_s=rng.uniform(0.1, 3),

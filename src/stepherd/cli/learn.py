@@ -23,7 +23,9 @@ from stepherd.core.errors import (
     RunFolderError,
     SpecError,
     StepherdError,
+    UnsupportedPlatform,
     WorkerFailed,
+    WrongValue,
 )
 
 if TYPE_CHECKING:
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
     from stepherd.training.stop_signals import Stop
     from stepherd.training.trainer_controller import Outcome
 
+_TRAINING_STACK = ("torch", "tensorboard", "filelock")
 DONE, FAILED, WRONG, NEVER_READY, BUDGET_SPENT = 0, 1, 2, 3, 4
 
 
@@ -62,7 +65,11 @@ def learn(typed: argparse.Namespace) -> int:
 
                 outcome = train(config, stop, display)
         except StopNow as now:
-            return _complain(f"{now}. Work since the last checkpoint is not saved.", stop.exit_code or FAILED)
+            return _complain(f"Stopped: {now}.", stop.exit_code or FAILED)
+        except ModuleNotFoundError as error:
+            if error.name not in _TRAINING_STACK:
+                raise
+            return _complain(f"`stepherd learn` needs {error.name}: pip install 'stepherd[train]'", WRONG)
         except StepherdError as error:
             return _complain(f"Error: {error}", exit_code_of(error))
         print(_closing_text(outcome, stop))
@@ -73,13 +80,18 @@ def _closing_text(outcome: Outcome, stop: Stop) -> str:
     lines = [f"{name}: {steps} steps, {_mean(outcome.mean_rewards[name])}." for name, steps in outcome.steps.items()]
     lines += [str(outcome.report), f"The run is in {outcome.folder}."]
     if stop.signal is not None:
-        lines.append(f"Stopped by {stop.signal.name}; --resume goes on from here.")
+        so_far = (
+            "--resume goes on from here" if outcome.is_saved else "what came after the last checkpoint is not saved"
+        )
+        lines.append(f"Stopped by {stop.signal.name}; {so_far}.")
     return "\n".join(lines)
 
 
 def exit_code_of(error: StepherdError) -> int:
     """Return the exit code that tells a script what kind of error it was."""
-    if isinstance(error, (ConfigError, RunFolderError, SpecError)):
+    if isinstance(error, WrongValue):
+        return FAILED  # in the middle of a run: the configuration is not to blame
+    if isinstance(error, (ConfigError, RunFolderError, SpecError, UnsupportedPlatform)):
         return WRONG
     if isinstance(error, EnvNeverReady):
         return NEVER_READY

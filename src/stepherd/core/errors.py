@@ -3,8 +3,11 @@
     StepherdError
     ├── ConfigError        the configuration file or the command line is wrong; lists everything that is
     ├── SpecError          an env has a space, shape or value that cannot be carried
+    │   └── WrongValue          a value in the middle of a run is not finite or outside its space
     ├── RunFolderError     the run folder is taken, missing or cannot be resumed
     │   └── CheckpointError    a checkpoint cannot be written or read; the earlier ones are untouched
+    ├── TrainingDiverged   weights or losses are not finite; what could be saved is what diverged
+    ├── UnsupportedPlatform  worker processes cannot be supervised on this system yet
     ├── ManagerClosed      a call on an env manager after `close`
     ├── EnvBusy            an action was sent to an env that is not waiting for one
     ├── TooFewReady        a `recv` deadline passed; the answers that arrived stay queued
@@ -38,6 +41,18 @@ class ConfigError(StepherdError):
 
 class SpecError(StepherdError):
     """An env has a space, shape or value that cannot be carried; the message names it."""
+
+
+class WrongValue(SpecError):
+    """An env sent a value that is not finite or outside its space, in the middle of a run; nothing learned from it."""
+
+
+class TrainingDiverged(StepherdError):
+    """Losses, gradients or network outputs are not finite. The checkpoints from before are good; the state is not."""
+
+
+class UnsupportedPlatform(StepherdError, NotImplementedError):
+    """Worker processes cannot be supervised on this system yet."""
 
 
 class RunFolderError(StepherdError):

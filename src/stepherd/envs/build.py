@@ -8,8 +8,8 @@ from typing import Any
 
 from stepherd.core.errors import SpecError
 from stepherd.envs.env import Env
-from stepherd.envs.uri import EnvUri, read_uri
 from stepherd.spec.specs import EnvSpec
+from stepherd.spec.uri import EnvUri, read_uri
 
 
 def build_env(source: str | Callable[..., Any], kwargs: Mapping[str, Any]) -> Env:

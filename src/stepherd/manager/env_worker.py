@@ -92,6 +92,8 @@ class EnvWorker:
         """Steps sent to each env of the present process."""
         self.recycle_why: str | None = None
         """Why its process is to be replaced though it is healthy."""
+        self.has_closed = False
+        """Whether it has said that its envs are closed, so that it can be recycled."""
         self.was_recycled = False
         """Whether its last process was replaced healthy."""
         self.n_recycled = self.n_restarts = 0
@@ -122,6 +124,7 @@ class EnvWorker:
         self.exit = None
         self.sent_to_env = [0] * len(self.env_ids)
         self.recycle_why = None
+        self.has_closed = False
         self._episodes = [0] * len(self.env_ids)
         self._is_between_episodes = [False] * len(self.env_ids)
 

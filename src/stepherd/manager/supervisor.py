@@ -158,6 +158,9 @@ class Supervisor:
     def _take_in(self, worker: EnvWorker, message: Message) -> None:
         if worker.state is WorkerState.LEAVING:
             worker.problems.extend(last_problems(message))
+            worker.has_closed = worker.has_closed or message.kind is Kind.CLOSED
+            if message.kind is Kind.FAILED:
+                worker.problems.append(f"while {worker.doing()}, it {failures.said(message).what}")
         elif message.kind is Kind.RING and worker.state is WorkerState.UP:
             self.requests.mark_answers(worker)
         elif message.kind is Kind.READY and worker.state is WorkerState.SPAWNING:
@@ -207,6 +210,10 @@ class Supervisor:
                 return
         worker.exit = exit_status
         if worker.state is WorkerState.LEAVING:
+            if not (worker.has_closed and exit_status.clean):
+                worker.problems.append(
+                    f"it ended badly when it was to be recycled, while {worker.doing()}: {exit_status}"
+                )
             self._retire(worker)
         else:
             self._fail(worker, worker.verdict or failures.died(exit_status))
@@ -282,7 +289,7 @@ class Supervisor:
             return
         for env_id in env_ids:
             worker = self.requests.worker_of(env_id)
-            is_free = self.queue.state(env_id) is EnvState.FREE
+            is_free = self.queue.state(env_id) is EnvState.FREE and worker.state is WorkerState.UP
             if is_free and worker.recycle_why is not None and worker.is_between_episodes(env_id):
                 self.queue.mark_down(env_id)
                 if all(self.queue.state(each) is EnvState.DOWN for each in worker.env_ids):

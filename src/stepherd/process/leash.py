@@ -20,6 +20,7 @@ import sys
 import threading
 import weakref
 
+from stepherd.core.errors import UnsupportedPlatform
 from stepherd.process.exits import Exit
 
 _open_leashes: weakref.WeakSet[Leash] = weakref.WeakSet()
@@ -125,14 +126,14 @@ elif sys.platform != "win32":
 
 else:
 
-    def signal_group(pid: int, number: int) -> None:
-        raise NotImplementedError(WINDOWS_LATER)
+    def signal_group(pid: int, number: int) -> None:  # noqa: ARG001
+        raise UnsupportedPlatform(WINDOWS_LATER)
 
-    def kill_group(pid: int) -> None:
-        raise NotImplementedError(WINDOWS_LATER)
+    def kill_group(pid: int) -> None:  # noqa: ARG001
+        raise UnsupportedPlatform(WINDOWS_LATER)
 
-    def put_on(read_end: int) -> None:
-        raise NotImplementedError(WINDOWS_LATER)
+    def put_on(read_end: int) -> None:  # noqa: ARG001
+        raise UnsupportedPlatform(WINDOWS_LATER)
 
 
 if sys.platform != "linux":
@@ -156,7 +157,7 @@ def check_platform() -> None:
     """Check that worker processes can be supervised here.
 
     Raises:
-        NotImplementedError: this platform's leash is not built yet.
+        UnsupportedPlatform: this platform's leash is not built yet.
     """
     if sys.platform == "win32":
-        raise NotImplementedError(WINDOWS_LATER)
+        raise UnsupportedPlatform(WINDOWS_LATER)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from stepherd.core.errors import SpecError
+from stepherd.core.errors import SpecError, WrongValue
 from stepherd.spec.batch import AnyArray, Bools, Ints
 from stepherd.spec.specs import BehaviorSpec, ObservationSpec
 
@@ -85,7 +85,7 @@ class ObservationEncoder:
         if not valid.all():
             row, element = (int(i) for i in np.argwhere(~valid)[0])
             first, n = int(part.first[element]), int(part.n_categories[element])
-            raise SpecError(
+            raise WrongValue(
                 f"observation {part.spec.name!r} of behavior {self.behavior.name!r} is {flat[row, element]} "
                 f"in slot {int(slots[row])} (element {element}), but its space has {first} to {first + n - 1}"
             )
@@ -95,7 +95,7 @@ class ObservationEncoder:
     def _raise_not_finite(self, vector: FloatArray, slots: Ints) -> None:
         row, column = (int(i) for i in np.argwhere(~np.isfinite(vector))[0])
         part = next(part for part in self._parts if part.start <= column < part.stop)
-        raise SpecError(
+        raise WrongValue(
             f"observation {part.spec.name!r} of behavior {self.behavior.name!r} is {vector[row, column]} as a float32 "
             f"in slot {int(slots[row])} (element {column - part.start}): nothing was learned from it. "
             "Look for a division by zero or an unbounded value in the env"

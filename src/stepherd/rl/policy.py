@@ -12,7 +12,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from stepherd.core.errors import SpecError, StepherdError
+from stepherd.core.errors import SpecError, TrainingDiverged
 from stepherd.rl.actions import ContinuousScale
 from stepherd.rl.distributions import ActionDistribution
 from stepherd.rl.networks import ActorCritic
@@ -70,7 +70,7 @@ class Policy:
         """Return the vectors (rows.sum(), width) of `rows`, not normalised. Other rows are not looked at.
 
         Raises:
-            SpecError: a number is not finite; names observation and slot.
+            WrongValue: a number is not finite; names observation and slot.
         """
         if rows.all():
             return self.encoder.encode(obs, slots)
@@ -84,12 +84,12 @@ class Policy:
         """Choose an action for each of the normalised `vectors` (n, width): the most likely without `generator`.
 
         Raises:
-            StepherdError: the network's output is not finite.
+            TrainingDiverged: the network's output is not finite.
         """
         with torch.inference_mode():
             outputs, values = self.network(self.tensor(vectors))
             if not math.isfinite(float(outputs.sum() + values.sum())):
-                raise StepherdError(
+                raise TrainingDiverged(
                     f"the policy of behavior {self.spec.name!r} diverged: its outputs for finite observations are "
                     "not finite. The env is not at fault; lower learning_rate or strength, or resume an earlier "
                     "checkpoint"

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from stepherd.core.errors import SpecError, StepherdError
+from stepherd.core.errors import TrainingDiverged, WrongValue
 from stepherd.rl import state as states
 from stepherd.rl.adam import Adam
 from stepherd.rl.distributions import RawActions
@@ -86,7 +86,7 @@ class PPO:
         envs were reset.
 
         Raises:
-            SpecError: a reward or an observation is not finite; nothing of this answer was recorded.
+            WrongValue: a reward or an observation is not finite; nothing of this answer was recorded.
         """
         rollout = self._rollout
         rollout.make_room(slots)
@@ -121,8 +121,8 @@ class PPO:
         the normaliser takes the observations in; without it nothing is remembered.
 
         Raises:
-            SpecError: an observation is not finite.
-            StepherdError: the policy's own output is not finite; no action was chosen.
+            WrongValue: an observation is not finite.
+            TrainingDiverged: the policy's own output is not finite; no action was chosen.
         """
         action = self.spec.action
         continuous: AnyArray = np.zeros((len(slots), action.n_continuous), dtype=action.continuous_dtype)
@@ -150,7 +150,7 @@ class PPO:
         """Learn from everything recorded, empty the rollout and return statistics under ML-Agents' tags.
 
         Raises:
-            StepherdError: the loss or its gradient is not finite; the weights are those before that minibatch.
+            TrainingDiverged: the loss or its gradient is not finite; the weights are those before that minibatch.
         """
         settings = self.settings
         learning_rate = self._learning_rate.at(self.n_steps)
@@ -181,7 +181,7 @@ class PPO:
     def _batch(self) -> _Batch:
         """Return the rollout as tensors on the device, advantages normalised over all of it."""
         self._bootstrap_waiting(np.flatnonzero(self._rollout.waiting))
-        rows = self._rollout.rows(self.settings.gamma, self.settings.lambd)
+        rows = self._rollout.rows(self.settings.gamma, self.settings.lambd, self.settings.strength)
         assert len(rows.value), "update needs at least one recorded transition"
         advantage = torch.from_numpy(rows.advantage)
         # The guard leaves equal advantages (one row, for example) at 0 instead of 0/0.
@@ -285,16 +285,17 @@ class PPO:
 
     def _checked_reward(self, slots: Ints, reward: AnyArray, used: Bools) -> FloatArray:
         with np.errstate(over="ignore", invalid="ignore"):  # what overflows is refused by name in the next line
-            scaled: FloatArray = (reward * self.settings.strength).astype(np.float32)
+            raw: FloatArray = reward.astype(np.float32)
+            scaled = raw * np.float32(self.settings.strength)
         wrong = used & ~np.isfinite(scaled)
         if wrong.any():
             row = int(np.flatnonzero(wrong)[0])
-            raise SpecError(
+            raise WrongValue(
                 f"the reward of behavior {self.spec.name!r} in slot {int(slots[row])} is {reward[row]} "
                 f"({scaled[row]} as a float32, times strength): nothing was learned from it. "
                 "Look for a division by zero or an unbounded value in the env"
             )
-        return scaled
+        return raw  # scaled when it is learned from, so a run can be resumed with another strength
 
     def _check_gradient(self, loss: Tensor, gradient: Tensor, norm: Tensor) -> None:
         """Stop before a bad gradient reaches the weights."""
@@ -302,7 +303,7 @@ class PPO:
             return
         bad = (~gradient.isfinite()).nonzero()
         first = f", first in {self._adam.name_at(int(bad[0]))!r}" if len(bad) else ""
-        raise StepherdError(
+        raise TrainingDiverged(
             f"training of behavior {self.spec.name!r} diverged after {self.n_steps} steps: loss {loss.item()}, "
             f"gradient norm {norm.item()}{first}. The weights are those before this minibatch. "
             "Likely rewards or returns are too large: lower strength or learning_rate"

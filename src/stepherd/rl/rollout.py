@@ -151,14 +151,15 @@ class Rollout:
         self.waiting[slots] = False
         self._since_cut[slots] = 0
 
-    def rows(self, gamma: float, lambd: float) -> RolloutRows:
+    def rows(self, gamma: float, lambd: float, strength: float = 1.0) -> RolloutRows:
         """Return all finished transitions with their advantages, in order of step, then slot.
 
-        Every waiting slot must be bootstrapped before.
+        Rewards count `strength` times; they are kept as the envs gave them. Every waiting slot must have been
+        bootstrapped.
         """
         n_steps = int(self.clock.max())
         finished = np.arange(n_steps)[:, None] < self.clock
-        advantage = self._advantages(finished, gamma, lambd)
+        advantage = self._advantages(finished, gamma, lambd, strength)
         return RolloutRows(
             obs=self.obs[:n_steps][finished],
             continuous=self.continuous[:n_steps][finished],
@@ -168,13 +169,17 @@ class Rollout:
             advantage=advantage[finished],
         )
 
-    def _advantages(self, finished: Bools, gamma: float, lambd: float) -> FloatArray:
+    def _advantages(self, finished: Bools, gamma: float, lambd: float, strength: float) -> FloatArray:
         """(steps, slots): backwards through time, all slots at once; 0 where nothing is finished.
 
         The zeros beyond a slot's clock are also what ends its last segment: nothing flows back out of them.
         """
         n_steps = len(finished)
-        delta = self.reward[:n_steps] + np.float32(gamma) * self.next_value[:n_steps] - self.value[:n_steps]
+        delta = (
+            np.float32(strength) * self.reward[:n_steps]
+            + np.float32(gamma) * self.next_value[:n_steps]
+            - self.value[:n_steps]
+        )
         advantage: FloatArray = np.where(finished, delta, np.float32(0.0))
         flow = np.float32(gamma * lambd) * ~self.cut[:n_steps]
         for step in range(n_steps - 2, -1, -1):

@@ -39,7 +39,10 @@ class BehaviorTrainer:
         return self._learns and self.n_steps >= self.settings.max_steps
 
     def envs_left(self, n_in_flight: int) -> int:
-        """Return how many envs may still act, so that the count ends at `max_steps` with `n_in_flight` answered."""
+        """Return how many envs may still act, so that the count ends at `max_steps` with `n_in_flight` answered.
+
+        With several places in an env the last env counts whole, so the count may end a few steps later.
+        """
         assert self._learns
         left = self.settings.max_steps - self.n_steps - n_in_flight * self._n_agents
         return max(0, -(-left // self._n_agents))

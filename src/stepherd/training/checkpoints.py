@@ -31,7 +31,7 @@ from pickle import PickleError
 from typing import TYPE_CHECKING, Any, cast
 
 from stepherd._version import __version__
-from stepherd.core.errors import CheckpointError, RunFolderError
+from stepherd.core.errors import CheckpointError
 from stepherd.training.run_folder import (
     TEMPORARY,
     RunFolder,

@@ -267,8 +267,7 @@ def _check_start(path: Path, *, resume: bool, force: bool) -> bool:
         return _check_resume(path)
     if path.exists() and not path.is_dir():
         raise RunFolderError(f"{path} is a file, so it cannot be a run folder. Choose another --run-id.")
-    is_fresh = not path.exists() or all(entry.name in (_LOCK, _HOLDER) for entry in path.iterdir())
-    if is_fresh or force:
+    if not path.exists() or _never_began(path) or force:
         return False
     raise RunFolderError(
         f"The run folder {path} exists already. Add --resume to go on with it, --force to delete it and start anew, "
@@ -295,9 +294,14 @@ def _check_resume(path: Path) -> bool:
             f"Run {path.name!r} has reached checkpoints, but {path / _CHECKPOINTS} holds none any more. Put them "
             "back, or use --force instead of --resume to start anew."
         )
-    if not (path / _CONFIGURATION).exists():
+    if not (path / _CONFIGURATION).exists() and not _never_began(path):
         raise RunFolderError(f"{path} holds no run to resume. Leave --resume out to start one.")
     return False
+
+
+def _never_began(path: Path) -> bool:
+    """Return whether a run got no further than to take this folder, for example because of a typo in its env."""
+    return all(entry.name in (_LOCK, _HOLDER, _RUN_LOGS) for entry in path.iterdir())
 
 
 def _status_lists_checkpoints(path: Path) -> bool:

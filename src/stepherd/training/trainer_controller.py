@@ -20,7 +20,7 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 
-from stepherd.core.errors import CheckpointError, SpecError
+from stepherd.core.errors import CheckpointError, ConfigError, SpecError, TrainingDiverged
 from stepherd.manager.open import open_env_manager
 from stepherd.manager.report import CloseReport
 from stepherd.manager.restarts import RestartPolicy
@@ -30,6 +30,7 @@ from stepherd.training.checkpoints import (
     Checkpoints,
     SavedRun,
     find_checkpoint,
+    latest_checkpoint,
     load_checkpoint,
     load_state_dict,
 )
@@ -72,6 +73,8 @@ class Outcome:
     """Mean return of the last 100 episodes of each behavior."""
     report: CloseReport
     folder: Path
+    is_saved: bool
+    """Whether there is a checkpoint of all of it; not after a second signal that came in between."""
 
 
 def train(config: Config, stop: Stop, watcher: Watcher) -> Outcome:
@@ -86,7 +89,8 @@ def train(config: Config, stop: Stop, watcher: Watcher) -> Outcome:
         RunFolderError: the run folder is taken, exists, or cannot be resumed.
         EnvNeverReady: the envs could not be built.
         WorkerFailed: a worker failed and its restart budget is spent.
-        StopNow: a second signal came; the pool was closed at once and nothing was saved.
+        TrainingDiverged: the networks are no longer finite; the checkpoints from before are left as they are.
+        StopNow: a signal came before training had begun.
     """
     start = config.checkpoint_settings
     with ExitStack() as stack:
@@ -97,6 +101,8 @@ def train(config: Config, stop: Stop, watcher: Watcher) -> Outcome:
         config = _with_seed_of(saved, config)
         settings = config.env_settings
         assert settings.env_path is not None, "the command line asks for an env"
+        if saved is None and not start.inference:
+            folder.write_configuration(effective_yaml(config))  # what the env adds to it is known once it runs
         envs = open_env_manager(
             settings.env_path,
             num_workers=settings.num_envs,
@@ -108,15 +114,22 @@ def train(config: Config, stop: Stop, watcher: Watcher) -> Outcome:
             ),
             log_dir=folder.run_logs,
         )
+        begun = None
         try:
             with stop.at_once():  # until the first steps are under way, there is nothing to finish or to save
                 stack.enter_context(envs)
                 run = _Run(config, folder, envs, watcher, stack)
                 run.restore(saved, n_starts)
                 run.begin()
+            begun = run
             run.go(stop)
         except StopNow:
-            envs.close(grace_s=0.0)
+            report = envs.close(grace_s=0.0)
+            if begun is None:
+                raise
+            return begun.outcome(report)
+        except Exception:
+            watcher.message(str(envs.close()))  # the account of every step, also of a run that failed
             raise
         return run.outcome(envs.close())
 
@@ -131,7 +144,7 @@ class _Run:
         self._learns = not config.checkpoint_settings.inference
         assigned = config.behavior_settings(envs.spec.names)
         self._tell_unused(assigned)
-        folder.write_configuration(effective_yaml(config, assigned.settings))
+        self._assigned = assigned.settings
         self._trainers = self._new_trainers(assigned.settings)
         self._checkpoints = Checkpoints(folder, _keep(assigned.settings))
         self._statistics: Statistics
@@ -154,6 +167,8 @@ class _Run:
                 trainer.resume(saved.behaviors[name])
         else:
             self._initialize()
+        if self._learns:  # and only now: what could not be started must not replace the record of what was
+            self._folder.write_configuration(effective_yaml(self._config, self._assigned))
         steps = {name: trainer.n_steps for name, trainer in self._trainers.items()}
         self._saved_at = dict(steps)
         self._statistics = self._stack.enter_context(
@@ -161,7 +176,8 @@ class _Run:
         )
         if saved is not None:
             self._statistics.restore(saved.state.get("statistics", {}))
-            self._watcher.message(f"Resumed {self._folder.run_id} at step {saved.step}.")
+            seed = self._config.env_settings.seed
+            self._watcher.message(f"Resumed {self._folder.run_id} at step {sum(steps.values())}, with its seed {seed}.")
         for name, trainer in self._trainers.items():
             self._statistics.write_hyperparameters(name, _flattened(trainer.settings.model_dump()))
 
@@ -180,6 +196,8 @@ class _Run:
             before = self._steps()
             self._collector.drain()
             self._after_turn(before)
+        except TrainingDiverged:
+            raise  # what could be saved is what diverged; the last checkpoint is from before
         except Exception as error:
             self._save_after(error)
             raise
@@ -189,13 +207,14 @@ class _Run:
     def outcome(self, report: CloseReport) -> Outcome:
         """Return how it went."""
         rewards = {name: self._statistics.mean_of_last(name) for name in self._trainers}
-        return Outcome(self._steps(), rewards, report, self._folder.path)
+        is_saved = not self._learns or self._steps() == self._saved_at
+        return Outcome(self._steps(), rewards, report, self._folder.path, is_saved)
 
     def _steps(self) -> dict[str, int]:
         return {name: trainer.n_steps for name, trainer in self._trainers.items()}
 
     def _new_trainers(self, settings: dict[str, TrainerSettings]) -> dict[str, BehaviorTrainer]:
-        device = self._config.torch_settings.device or ("cuda" if torch.cuda.is_available() else "cpu")
+        device = _checked_device(self._config.torch_settings.device)
         seeds = np.random.SeedSequence(self._config.env_settings.seed).generate_state(len(settings))
         return {
             behavior.name: BehaviorTrainer(
@@ -254,7 +273,7 @@ class _Run:
         if not self._learns or steps == self._saved_at:
             return
         self._checkpoints.save(
-            max(steps.values()),
+            sum(steps.values()),  # grows as long as any behavior learns, so each checkpoint has a number of its own
             {name: trainer.state_dict() for name, trainer in self._trainers.items()},
             {
                 "seed": self._config.env_settings.seed,
@@ -308,7 +327,7 @@ def _saved_run(folder: RunFolder) -> tuple[SavedRun | None, int]:
     """Return what the run was saved as, and how many times it has been started before."""
     if not folder.is_resumed:
         return None, 0
-    checkpoint = Checkpoints(folder, keep=0).latest()
+    checkpoint = latest_checkpoint(folder.checkpoints)
     assert checkpoint is not None, "a resumed folder has a checkpoint"
     saved = load_checkpoint(checkpoint.path)
     return saved, int(saved.state.get("n_starts", 1))
@@ -325,6 +344,16 @@ def _with_seed_of(saved: SavedRun | None, config: Config) -> Config:
 def _derived_seed(seed: int, n_starts: int) -> int:
     """Return the envs' root seed: the run's own, and for each resume another, or the envs would replay their past."""
     return seed if n_starts == 0 else int(np.random.SeedSequence((seed, n_starts)).generate_state(1)[0] >> 1)
+
+
+def _checked_device(wanted: str | None) -> str:
+    device = wanted or ("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        torch.zeros(1, device=device)
+    except (RuntimeError, AssertionError) as error:  # what torch raises for a device it does not know or have
+        reason = str(error).splitlines()[0]
+        raise ConfigError([f"torch_settings.device: {device!r} cannot be used here: {reason}"]) from error
+    return device
 
 
 def _keep(settings: dict[str, TrainerSettings]) -> int:

@@ -85,10 +85,9 @@ class Control:
         self._words[line + _FINISHED] += 1
         self._words[line + _EPISODES] += ended
 
-    def answer(self, env: int) -> None:
-        """Publish the answer to the last request; everything it consists of must have been written."""
-        line = (1 + env) * LINE_WORDS
-        self._words[line + _DONE] = self._words[line + _REQUEST]
+    def answer(self, env: int, request: int) -> None:
+        """Publish the answer to a request; everything it consists of must have been written."""
+        self._words[(1 + env) * LINE_WORDS + _DONE] = request
 
     # Read by either.
 

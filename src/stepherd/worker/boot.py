@@ -17,7 +17,7 @@ import sys
 import traceback
 from pathlib import Path
 
-from stepherd.core.errors import StepherdError
+from stepherd.core.errors import SpecError, StepherdError
 from stepherd.envs.build import build_env
 from stepherd.envs.env import Env
 from stepherd.spec.specs import EnvSpec
@@ -88,7 +88,7 @@ def _common_spec(envs: list[Env]) -> EnvSpec:
     spec = envs[0].spec
     for env in envs[1:]:
         if env.spec != spec:
-            raise StepherdError(f"the envs of one pool must be alike, but one is {spec} and another {env.spec}")
+            raise SpecError(f"the envs of one pool must be alike, but one is {spec} and another {env.spec}")
     return spec
 
 

@@ -73,6 +73,7 @@ def message_of(error: BaseException) -> str:
 
 
 def _answer(control: Control, index: int, env: Env, steps: EnvSteps, actions: EnvActions) -> int:
+    request = control.request(index)
     command, seed = control.command(index)
     start_ns = time.monotonic_ns()
     if command is Command.RESET:
@@ -88,5 +89,5 @@ def _answer(control: Control, index: int, env: Env, steps: EnvSteps, actions: En
             env.next_episode(steps)
     now_ns = time.monotonic_ns()
     control.add_busy(now_ns - start_ns)
-    control.answer(index)
+    control.answer(index, request)
     return now_ns

@@ -398,7 +398,7 @@ class FakeLink:
                 if (ending := (yield from self._undergo(meet(Phase.RESETTING, index)))) is not None:
                     return ending
                 env.next_episode()
-        control.answer(index)
+        control.answer(index, control.request(index))
         self._say(Kind.RING)
         return None
 

@@ -11,6 +11,7 @@ import numpy as np
 from stepherd.core.deadline import Timeouts
 from stepherd.core.events import Event
 from stepherd.manager.env_worker import EnvWorker
+from stepherd.manager.recycling import RecyclePolicy
 from stepherd.manager.report import CloseReport
 from stepherd.manager.restarts import RestartPolicy
 from stepherd.manager.subprocess_env_manager import EnvSeeds, SubprocessEnvManager, patience_s
@@ -63,6 +64,7 @@ def make_pool(
     envs_per_worker: int = 1,
     timeouts: Timeouts = SHORT,
     restarts: RestartPolicy = ALWAYS,
+    recycle: RecyclePolicy = RecyclePolicy(),  # noqa: B008 - frozen
     nature_of: Callable[[int, int], Nature] = lambda worker_id, generation: Nature(),
     episode_length: int = 10,
     seed: int | None = 1,
@@ -80,6 +82,7 @@ def make_pool(
         timeouts=timeouts,
         restarts=restarts,
         on_event=events.append,
+        recycle=recycle,
     )
     patience = patience_s(timeouts, restarts.backoff_max_s, envs_per_worker)
     pool = FakePool(SubprocessEnvManager(supervisor, seeds, patience, timeouts.grace_s), supervisor, backend)

@@ -56,7 +56,7 @@ def test_it_owes_what_it_was_asked_and_has_not_answered() -> None:
         control.ask(index, Command.STEP)
     before = worker.owed()
 
-    control.answer(0)
+    control.answer(0, control.request(0))
 
     assert before == [10, 12]
     assert worker.owed() == [12]

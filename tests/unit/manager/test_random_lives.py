@@ -10,7 +10,8 @@ import pytest
 from stepherd.core.deadline import Timeouts
 from stepherd.core.errors import EnvNeverReady, TooFewReady, WorkerFailed
 from stepherd.core.events import WorkerFailed as Failure
-from stepherd.core.events import WorkerStarted
+from stepherd.core.events import WorkerRecycled, WorkerStarted
+from stepherd.manager.recycling import RecyclePolicy
 from stepherd.manager.restarts import RestartPolicy
 from stepherd.process.exits import Exit
 from stepherd.spec.batch import StepBatch
@@ -64,6 +65,7 @@ class Life:
                 self.random.choice([0.0, 0.5]),
                 10.0,
             ),
+            recycle=RecyclePolicy(self.random.choice([None, None, 1, 3])),
             nature_of=nature_of,
             episode_length=self.random.randint(1, 6),
             seed=seed,
@@ -161,7 +163,9 @@ class Life:
         assert [e.pid for e in started] == [link.pid for link in self.pool.backend.links]
         assert len({e.pid for e in failed}) == len(failed)
         replaced = [e for e in failed if e.restart_in_s is not None]
-        assert len(started) <= len(self.pool.supervisor.workers) + len(replaced)
+        recycled = [e for e in self.pool.events if isinstance(e, WorkerRecycled)]
+        assert not {e.pid for e in recycled} & {e.pid for e in failed}
+        assert len(started) <= len(self.pool.supervisor.workers) + len(replaced) + len(recycled)
 
 
 @pytest.mark.parametrize("first_seed", range(0, 300, 50))

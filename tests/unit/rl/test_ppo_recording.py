@@ -53,7 +53,7 @@ def test_rewards_between_decisions_add_up_to_one_step() -> None:
     ]
 
     assert counts == [0, 0, 1]
-    assert ppo._rollout.reward[0, 0] == 3.5
+    assert ppo._rollout.reward[0, 0] == 7.0  # as the env gave it; `strength` counts when it is learned from
 
 
 def test_an_episode_that_ends_while_not_deciding_finishes_the_step_and_a_later_one_begins_anew() -> None:

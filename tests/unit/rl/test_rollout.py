@@ -141,6 +141,20 @@ def test_advantages_are_those_of_the_slow_reference_whatever_happens_to_the_slot
         rollout.clear()
 
 
+def test_strength_counts_when_rewards_are_learned_from_and_not_when_they_are_stored() -> None:
+    rng = random.Random(3)
+    rollout, story = rollout_of(1), Story()
+    for _ in range(10):
+        act(rng, rollout, [story], [0])
+        answer(rng, rollout, story, 0)
+    end_open_segments(rng, rollout, [story])
+
+    plain, nothing = rollout.rows(GAMMA, LAMBD), rollout.rows(GAMMA, LAMBD, strength=0.0)
+    half = rollout.rows(GAMMA, LAMBD, strength=0.5)
+
+    assert half.advantage == pytest.approx((plain.advantage + nothing.advantage) / 2, abs=1e-5)
+
+
 def test_the_target_is_the_advantage_on_top_of_the_value() -> None:
     rollout = rollout_of(1)
     begin(rollout, [0], [3.0])

@@ -48,7 +48,7 @@ def test_an_answer_belongs_to_the_last_request_and_to_no_older_one() -> None:
     for number in range(1, 5):
         control.ask(0, Command.STEP)
         open_before = control.done(0) != control.request(0)
-        control.answer(0)
+        control.answer(0, control.request(0))
 
         assert open_before
         assert control.done(0) == control.request(0) == number
@@ -95,7 +95,7 @@ WRITES: dict[str, Callable[[Control, int], None]] = {
     "ask": lambda control, env: control.ask(env, Command.STEP, 5),
     "begin": lambda control, env: control.begin_step(env),
     "finish": lambda control, env: control.finish_step(env, ended=True),
-    "answer": lambda control, env: control.answer(env),
+    "answer": lambda control, env: control.answer(env, control.request(env)),
 }
 
 

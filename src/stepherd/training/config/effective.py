@@ -19,7 +19,7 @@ def effective_yaml(config: Config, behaviors: Mapping[str, TrainerSettings] | No
     """Return `config` as YAML, complete with defaults, the drawn seed and the env's `behaviors` by name.
 
     `behaviors` are those that `behavior_settings` assigned; None: the ones the configuration names. How the run was
-    started (resume, force) is not written as true: whoever uses the file again must not repeat it unasked.
+    started (resume, force, inference) is not written as true: whoever uses the file again must not repeat it unasked.
     """
     assert config.env_settings.seed >= 0, "a record has the seed that was drawn; see Config.with_drawn_seed"
     named = config.behaviors if behaviors is None else behaviors
@@ -27,7 +27,7 @@ def effective_yaml(config: Config, behaviors: Mapping[str, TrainerSettings] | No
     content: dict[str, Any] = {} if unnamed is None else {"default_settings": unnamed.model_dump()}
     content["behaviors"] = {name: settings.model_dump() for name, settings in named.items()}
     content |= config.model_dump(exclude={"default_settings", "behaviors", "engine_settings"})
-    content["checkpoint_settings"] |= {"resume": False, "force": False}
+    content["checkpoint_settings"] |= {"resume": False, "force": False, "inference": False}
     header = f"# The effective configuration of a run, written by Stepherd {__version__}. It can be loaded again.\n"
     return header + yaml.dump(content, Dumper=_Dumper, sort_keys=False, allow_unicode=True)
 

@@ -11,7 +11,10 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, model_validator
 
 from stepherd.core.deadline import Timeouts
+from stepherd.core.errors import RunFolderError, SpecError
+from stepherd.spec.uri import read_uri
 from stepherd.training.config.fields import Choice, Flag, Real, Text, Whole, reject
+from stepherd.training.run_folder import check_run_id
 
 SEED_MAX = 2**31 - 1  # Unity carries the seed as an int32
 SECONDS_MAX = 10_000_000  # 115 days; a longer limit is a wait for ever by another name
@@ -153,6 +156,11 @@ class EnvSettings(Settings):
 
     @model_validator(mode="after")
     def _complete(self) -> EnvSettings:
+        if self.env_path is not None:
+            try:
+                read_uri(self.env_path)
+            except SpecError as error:
+                reject(str(error), "env_path")
         for name in {"spawn_s", "reset_s", "step_s"} - self.model_fields_set:
             self._fill(**{name: self.timeout_wait})
         return self
@@ -190,10 +198,18 @@ class CheckpointSettings(Settings):
     results_dir: Annotated[str, Text("a folder")] = "results"
 
     @model_validator(mode="after")
+    def _is_one_folder(self) -> CheckpointSettings:
+        try:
+            check_run_id(self.run_id)
+        except RunFolderError as error:
+            reject(str(error), "run_id")
+        return self
+
+    @model_validator(mode="after")
     def _differs(self) -> CheckpointSettings:
         if self.initialize_from == self.run_id and not self.resume:
             reject(
-                f"a run cannot be initialized from itself, '{self.run_id}'; resume it, or give the new run another run_id",
+                f"a run cannot be initialized from itself, '{self.run_id}'; resume it, or choose another run_id",
                 "initialize_from",
                 "run_id",
             )

@@ -288,7 +288,7 @@ def test_a_mistake_in_an_anchor_outside_all_sections_is_still_explained() -> Non
 # Texts
 
 
-@pytest.mark.parametrize("written", ["7", "007", "1e-3", "'true'", "2024-05-01", "0x10", "exp/7"])
+@pytest.mark.parametrize("written", ["7", "007", "1e-3", "'true'", "2024-05-01", "0x10"])
 def test_a_run_id_that_looks_like_something_else_is_taken_as_written(written: str) -> None:
     config = config_from_text(f"checkpoint_settings: {{run_id: {written}}}\n")
 
@@ -363,3 +363,25 @@ def test_a_run_cannot_be_initialized_from_itself() -> None:
 
     assert "f.yaml:3" in str(caught.value)
     assert "resume it" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("written", "said"),
+    [
+        ("builds/3DBall.x86_64", "Unity builds are not built yet"),
+        ("unity:builds/3DBall", "envs of the kind 'unity' are not built yet"),
+        ("python:nomodule", "names no module"),
+    ],
+)
+def test_an_env_that_cannot_be_is_a_mistake_in_the_file_and_not_of_a_worker(written: str, said: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        config_from_text(f"env_settings:\n  env_path: '{written}'\n", "f.yaml")
+
+    assert "f.yaml:2" in str(caught.value)
+    assert said in str(caught.value)
+
+
+@pytest.mark.parametrize("run_id", ["team/cartpole", "...", "con", "a:b"])
+def test_a_run_id_that_cannot_be_a_folder_everywhere_is_a_mistake(run_id: str) -> None:
+    with pytest.raises(ConfigError, match="cannot be a run id"):
+        config_from_text(f"checkpoint_settings:\n  run_id: '{run_id}'\n", "f.yaml")

@@ -15,6 +15,7 @@ from stepherd.core.errors import SpecError
 Scheme = Literal["gymnasium", "python"]
 SCHEMES: tuple[str, ...] = get_args(Scheme)
 _LATER = ("pettingzoo", "unity")
+_BUILDS = (".exe", ".app", ".x86_64", ".x86")
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +37,9 @@ def read_uri(text: str) -> EnvUri:
         SpecError: it is no URI of an env; the message shows the forms there are.
     """
     scheme, colon, rest = text.partition(":")
-    if scheme in _LATER and colon:
-        raise SpecError(f"{text!r}: envs of the kind {scheme!r} are not built yet; there are {', '.join(SCHEMES)}")
+    if (scheme in _LATER and colon) or text.endswith(_BUILDS):
+        kind = "Unity builds" if text.endswith(_BUILDS) else f"envs of the kind {scheme!r}"
+        raise SpecError(f"{text!r}: {kind} are not built yet; there are {', '.join(SCHEMES)}")
     if not colon or scheme not in SCHEMES:
         # `CartPole-v1` and `pkg.mod:Env-v0` are how Gymnasium itself writes ids.
         scheme, rest = "gymnasium", text

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from stepherd.core.errors import SpecError
-from stepherd.envs.uri import EnvUri, read_uri
+from stepherd.spec.uri import EnvUri, read_uri
 
 
 @pytest.mark.parametrize(
