@@ -81,11 +81,12 @@ class DiesEachEpisode(gymnasium.Env[Any, Any]):
 
 
 class HangsInStep(DiesEachEpisode):
-    """Never returns from its third step, and does not close either."""
+    """Never returns from its third step, and leaves a file beside the counts when it gets there."""
 
     def step(self, action: Any) -> Any:
         """Step, up to the third."""
         self._t += 1
         if self._t == 3:
+            (Path(os.environ[COUNT_DIR]) / f"hangs-{os.getpid()}").touch()
             time.sleep(3600)
         return np.full(1, self._t, np.float32), 1.0, False, False, {}

@@ -18,10 +18,10 @@ import pytest
 
 from runs.counted_envs import COUNT_DIR, counted_steps
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(280)]
 
 TESTS = Path(__file__).parent.parent
-BOUND_S = 50.0  # generous: a run below takes a few seconds
+BOUND_S = 120.0  # generous: a run below takes a few seconds, on a machine that has time for it
 CONFIG = """
 default_settings:
   trainer_type: ppo
@@ -165,16 +165,14 @@ def test_a_signal_saves_and_closes_and_resume_ends_at_the_same_step(
 def test_a_second_signal_closes_at_once_though_the_envs_hang(run: Run) -> None:
     run.configure("HangsInStep")
     with run.start() as process:
-        wait_until(lambda: bool(run.workers()), "workers")
-        wait_until(lambda: (run.folder / "results/it/configuration.yaml").exists(), "the start")
-        time.sleep(1.0)  # into the hang; there is nothing to observe from outside
+        wait_until(lambda: len(list(run.counts.glob("hangs-*"))) == 3, "all envs to hang")
         process.send_signal(signal.SIGINT)
         time.sleep(0.5)  # a person's second Ctrl-C; within 0.1 s it counts as the same
         begun_at = time.monotonic()
         process.send_signal(signal.SIGINT)
         output, _ = process.communicate(timeout=BOUND_S)
     assert process.returncode == 130, output
-    assert time.monotonic() - begun_at < 6.0
+    assert time.monotonic() - begun_at < 15.0  # the envs hang for an hour, and each grace is 5 s
     assert not run.workers()
 
 
