@@ -38,6 +38,7 @@ TEMPORARY = ".tmp-"
 _CONFIGURATION = "configuration.yaml"
 _CHECKPOINTS = "checkpoints"
 _RUN_LOGS = "run_logs"
+_STATUS = "training_status.json"
 _LOCK = "run.lock"
 _HOLDER = "run.pid"
 _OURS = frozenset((_CONFIGURATION, _CHECKPOINTS, _RUN_LOGS, _LOCK, _HOLDER))
@@ -78,7 +79,7 @@ class RunFolder:
     @property
     def training_status(self) -> Path:
         """The file that tells, in ML-Agents' shape, which checkpoints there are."""
-        return self.run_logs / "training_status.json"
+        return self.run_logs / _STATUS
 
     def worker_log(self, worker_id: int) -> Path:
         """Return the file that worker `worker_id` prints into."""
@@ -289,7 +290,7 @@ def _check_resume(path: Path) -> bool:
         raise RunFolderError(
             f"{path} holds a run of ML-Agents, whose checkpoints Stepherd cannot go on from. Choose another --run-id."
         )
-    if _status_lists_checkpoints(path / _RUN_LOGS / "training_status.json"):
+    if _status_lists_checkpoints(path / _RUN_LOGS / _STATUS):
         raise RunFolderError(
             f"Run {path.name!r} has reached checkpoints, but {path / _CHECKPOINTS} holds none any more. Put them "
             "back, or use --force instead of --resume to start anew."
@@ -300,8 +301,12 @@ def _check_resume(path: Path) -> bool:
 
 
 def _never_began(path: Path) -> bool:
-    """Return whether a run got no further than to take this folder, for example because of a typo in its env."""
-    return all(entry.name in (_LOCK, _HOLDER, _RUN_LOGS) for entry in path.iterdir())
+    """Return whether a run got no further than to take this folder, for example because of a typo in its env.
+
+    A run that has begun has a folder of curves for each behavior, from its first moment.
+    """
+    has_checkpoints = list_checkpoints(path / _CHECKPOINTS) or _status_lists_checkpoints(path / _RUN_LOGS / _STATUS)
+    return not has_checkpoints and all(entry.name in _OURS for entry in path.iterdir())
 
 
 def _status_lists_checkpoints(path: Path) -> bool:

@@ -350,7 +350,7 @@ def _checked_device(wanted: str | None) -> str:
     device = wanted or ("cuda" if torch.cuda.is_available() else "cpu")
     try:
         torch.zeros(1, device=device)
-    except (RuntimeError, AssertionError) as error:  # what torch raises for a device it does not know or have
+    except (RuntimeError, AssertionError, ImportError) as error:  # what torch raises for one it does not know or have
         reason = str(error).splitlines()[0]
         raise ConfigError([f"torch_settings.device: {device!r} cannot be used here: {reason}"]) from error
     return device

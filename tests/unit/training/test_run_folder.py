@@ -40,6 +40,7 @@ def start_a_run(results: Path, *, checkpoints: tuple[int, ...] = ()) -> RunFolde
     """Leave the folder of a run `demo` that was started and reached `checkpoints`."""
     with open_run_folder(results, "demo") as folder:
         folder.write_configuration("behaviors: {}\n")
+        folder.behavior("CartPole").mkdir()  # the curves, from the first moment of a run
         for step in checkpoints:
             (folder.checkpoints / str(step)).mkdir(parents=True)
             (folder.checkpoints / str(step) / "state.json").write_text("{}")
