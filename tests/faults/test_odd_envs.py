@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import stepherd
-from faults.processes import PATIENCE_S, is_running, wait_until, wait_until_gone
+from faults.processes import PATIENCE_S, is_running, wait_until_gone
 from stepherd.core import events
 from stepherd.core.deadline import Timeouts
 from stepherd.manager.env_manager import EnvManager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from collections.abc import Callable
 from random import Random
@@ -48,7 +49,6 @@ class Caller:
         spec: EnvSpec,
         patience_s: float,
     ) -> None:
-        self.report: CloseReport | None = None
         self._world, self._book, self._truth, self._manager, self._spec = world, book, truth, manager, spec
         self._weather, self._timeouts, self._patience_s = weather, weather.timeouts, patience_s
         self._rng: Random = world.rng
@@ -74,8 +74,8 @@ class Caller:
         except (OwnError, CtrlC) as own:
             self._world.note("caller", "leaves the block with {!r}", own)
             error = own
-        closed = self._close("leave", lambda: self._manager.__exit__(type(error) if error else None, error, None))
-        assert closed is None
+        kind = None if error is None else type(error)
+        self._close("leave", lambda: self._manager.__exit__(kind, error, None), self._timeouts.close_s)
 
     def _enter(self) -> bool:
         bound_s = self._timeouts.spawn_s + TICK_S + STACK_S + self._timeouts.close_s
@@ -136,7 +136,8 @@ class Caller:
             raise OwnError("a mistake in the caller's code")
         if self._rng.random() < 0.3:
             grace_s = self._rng.choice((None, 0.0))
-            self._close("close", lambda: self._manager.close(grace_s))
+            bound_s = self._timeouts.close_s if grace_s is None else self._timeouts.kill_s
+            self._close("close", lambda: self._manager.close(grace_s), bound_s)
 
     def _pause(self) -> None:
         seconds = self._rng.choice((0.001, 0.1, 1.0, self._timeouts.step_s + self._timeouts.reset_s))
@@ -262,14 +263,11 @@ class Caller:
         outcome = self._try_to_send(numbers, env_ids, (kind,))
         self._world.check(isinstance(outcome, kind), "accepts {} for envs {}", numbers, env_ids)
 
-    def _close(self, name: str, close: Callable[[], T]) -> T | None:
-        """Close, and again if Ctrl-C came in between."""
-        self._world.note("caller", "closes ({})", name)
+    def _close(self, how: str, close: Callable[[], object], bound_s: float) -> None:
+        self._world.note("caller", "closes ({})", how)
         self._book.draining = True
-        try:
-            return self._call("close", self._timeouts.close_s, (), close)  # type: ignore[return-value]  # raises none
-        except CtrlC:
-            return None
+        with contextlib.suppress(CtrlC):  # it has closed all the same
+            self._call("close", bound_s, (), close)
 
     # What every call must keep to.
 

@@ -187,7 +187,7 @@ class FakeProcess:
             yield from self._suffer()
 
     def _answer(self, control: Control, index: int, env: FakeEnv) -> Part:
-        command, seed = control.command(index)
+        request, (command, seed) = control.request(index), control.command(index)
         limits = self._weather.timeouts
         action = 0
         if command is Command.RESET:
@@ -207,7 +207,7 @@ class FakeProcess:
                 env.next_episode(action)
         yield from self._suffer(index)
         self._leave()
-        control.answer(index, control.request(index))
+        control.answer(index, request)
         if all(control.request(i) == control.done(i) for i in range(self._n_envs)):
             self._asked_at = None
         self._truth.published.add(action)

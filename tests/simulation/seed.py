@@ -41,8 +41,8 @@ def run_seeds(seeds: Iterable[int]) -> list[World]:
     return [run_seed(seed) for seed in seeds]
 
 
-def run_seed(seed: int) -> World:
-    """Run a seed and return its world, in which everything has come to its end.
+def run_seed(seed: int, *, tell: bool = False) -> World:
+    """Run a seed and return its world, in which everything has come to its end; `tell` prints all that happened.
 
     Raises:
         SeedFailed: a promise was broken.
@@ -53,6 +53,9 @@ def run_seed(seed: int) -> World:
         _run(rng, world)
     except Exception as violation:
         raise SeedFailed(seed, violation, world) from violation
+    finally:
+        if tell:
+            print(world.story())
     return world
 
 

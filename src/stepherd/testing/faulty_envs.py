@@ -310,4 +310,4 @@ class MemoryEatingEnv(FaultyEnv):
         resource.setrlimit(resource.RLIMIT_AS, (2**30, resource.RLIM_INFINITY))
         hoard = []
         while True:
-            hoard.append(bytearray(2**26))
+            hoard.append(bytes(2**26))  # address space is enough: writing to it would take a busy machine seconds
