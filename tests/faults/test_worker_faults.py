@@ -38,7 +38,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(110)]
 
 N_HEALTHY = 2
 LENGTH = 4  # steps in an episode
-TIMEOUTS = Timeouts(spawn_s=40.0, reset_s=3.0, step_s=3.0, grace_s=2.0, kill_s=10.0)
+TIMEOUTS = Timeouts(spawn_s=40.0, reset_s=3.0, step_s=3.0, grace_s=3.0, kill_s=10.0)
 NOTICED_S = 5.0  # from the moment something is known to the event that says so, on a machine that is busy
 EVERY_WORKER = RestartPolicy(-1, -1)
 

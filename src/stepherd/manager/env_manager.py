@@ -47,8 +47,12 @@ class EnvManager(Protocol):
         """Begin new episodes in all envs and return their first observations.
 
         With a seed, every env is seeded from it, each differently; the first reset without one uses the pool's.
-        Answers that were in flight or not taken are discarded, and counted so. Blocks for `reset_s` plus, for
-        workers that must be restarted, `spawn_s`.
+        Answers that were in flight or not taken are discarded, and counted so. Blocks until what was in flight has
+        been answered and every env is reset: each of the two for as long as the pool's own deadlines allow.
+
+        Raises:
+            TooFewReady: not every env came back in that time.
+            WorkerFailed: a worker failed and its restart budget is spent.
         """
         ...
 

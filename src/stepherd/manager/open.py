@@ -49,6 +49,8 @@ def open_env_manager(
         TypeError: `env` is neither, for example an env that was built already.
         ValueError: a count is below 1, or the callable cannot be pickled.
         EnvNeverReady: (on entering) a worker could not build its envs; carries the env's own traceback.
+        WorkerFailed: (on entering) a worker that was ready kept failing while others were still starting.
+        OSError: (on entering) the system has no process, descriptor or memory left for a worker.
     """
     if num_workers < 1 or envs_per_worker < 1:
         raise ValueError(f"a pool needs workers and envs: num_workers={num_workers}, envs_per_worker={envs_per_worker}")
