@@ -34,9 +34,13 @@ ONE_THREAD = (
     "NUMEXPR_NUM_THREADS",
     "VECLIB_MAXIMUM_THREADS",
 )
-# -P: or a file called `queue.py` or `random.py` in the current folder would keep a worker from starting, though not its
-# manager. Python 3.10 does not have it.
-WORKER_COMMAND = [sys.executable, *(["-P"] if sys.version_info >= (3, 11) else []), "-m", "stepherd.worker"]
+# Without more, Python would look for every module in the current folder first, where a file called `queue.py` or
+# `random.py` would keep a worker from starting, though not its manager. Python 3.10 has no `-P` against that.
+START = (
+    "import sys; sys.path[:1] = filter(None, sys.path[:1]); "
+    "from stepherd.worker.__main__ import main; sys.exit(main(sys.argv[1:]))"
+)
+WORKER_COMMAND = [sys.executable, *(["-P", "-m", "stepherd.worker"] if sys.version_info >= (3, 11) else ["-c", START])]
 LOG_BYTES_MAX = 64 * 2**20  # an env that prints in every step must not fill the disk
 LOG_TAIL_BYTES = 8192
 LOG_TAIL_LINES = 40  # a stack of usual depth and what was printed before it
